@@ -1,0 +1,5 @@
+//go:build !race
+
+package actorkit
+
+const raceEnabled = false
