@@ -1,0 +1,206 @@
+package actors
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/postroom/postroom/internal/actorkit"
+	"github.com/postroom/postroom/messages"
+)
+
+// background never ends: what our own actors wait on.
+func (b *Broker) background() context.Context { return context.Background() }
+
+// Ask sends a command and waits for its answer.
+//
+// Errors: those of the command; [messages.ErrBrokerClosed]; an
+// [*messages.OutcomeError] when ctx ends first, or when the actor crashed on the
+// command, which says whether it may have happened.
+func (b *Broker) Ask(ctx context.Context, op string, to *actorkit.Address, cmd messages.Command) (messages.Answer, error) {
+	cell, err := b.begin(ctx, op, cmd)
+	if err != nil {
+		return messages.Answer{}, err
+	}
+	to.Call(cmd)
+	return b.finish(ctx, op, cell)
+}
+
+func (b *Broker) begin(ctx context.Context, op string, cmd messages.Command) (actorkit.Cell, error) {
+	if b.Closing() {
+		return nil, messages.ErrBrokerClosed
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, &messages.OutcomeError{Op: op, Cause: context.Cause(ctx)}
+	}
+	if err := b.runtime.CheckContext(ctx); err != nil {
+		return nil, err
+	}
+	cell := b.runtime.NewCell()
+	cmd.AnswerTo(cell.Ref())
+	return cell, nil
+}
+
+func (b *Broker) finish(ctx context.Context, op string, cell actorkit.Cell) (messages.Answer, error) {
+	a, err := cell.Wait(ctx)
+	if err != nil {
+		return messages.Answer{}, &messages.OutcomeError{Op: op, Sent: true, Cause: err}
+	}
+	if a.Err != nil {
+		a.Err = b.explain(op, a.Err)
+	}
+	return a, a.Err
+}
+
+// explain turns what the machinery says into what a caller can act on.
+func (b *Broker) explain(op string, err error) error {
+	switch {
+	case errors.Is(err, actorkit.ErrCrashed):
+		return &messages.OutcomeError{Op: op, Sent: true, Cause: err}
+	case errors.Is(err, actorkit.ErrStopped):
+		if b.Closing() {
+			return messages.ErrBrokerClosed
+		}
+		return fmt.Errorf("%s: %w", op, messages.ErrQueueClosed)
+	}
+	return err
+}
+
+// Find looks a queue up for an operation. Errors: [*messages.QueueNotFoundError],
+// [messages.ErrBrokerClosed].
+func (b *Broker) Find(op, queue string) (*Queue, error) {
+	if q, ok := b.Queue(queue); ok {
+		return q, nil
+	}
+	if b.Closing() {
+		return nil, messages.ErrBrokerClosed
+	}
+	return nil, &messages.QueueNotFoundError{Op: op, Queue: queue}
+}
+
+// AskQueue is Ask for the queue of that name.
+func (b *Broker) AskQueue(ctx context.Context, op, queue string, cmd messages.Command) (messages.Answer, error) {
+	q, err := b.Find(op, queue)
+	if err != nil {
+		return messages.Answer{}, err
+	}
+	return b.Ask(ctx, op, q.Address, cmd)
+}
+
+// SettleDelivery implements [messages.Settler]: the verbs of a Delivery.
+func (b *Broker) SettleDelivery(ctx context.Context, s messages.Settlement) (time.Time, error) {
+	a, err := b.AskQueue(ctx, s.Verb.String(), s.Receipt.Queue, &messages.Settle{Settlement: s})
+	return a.At, err
+}
+
+// AskDesk, AskPool and AskRouter are Ask for the three rooms.
+func (b *Broker) AskDesk(ctx context.Context, op string, cmd messages.Command) (messages.Answer, error) {
+	return b.Ask(ctx, op, b.queueDesk, cmd)
+}
+
+// AskPool asks the actor that starts and ends consumers.
+func (b *Broker) AskPool(ctx context.Context, op string, cmd messages.Command) (messages.Answer, error) {
+	return b.Ask(ctx, op, b.pool, cmd)
+}
+
+// AskRouter asks the topic router.
+func (b *Broker) AskRouter(ctx context.Context, op string, cmd messages.Command) (messages.Answer, error) {
+	return b.Ask(ctx, op, b.Router, cmd)
+}
+
+// Get asks a queue for one message and takes the request out of line when ctx ends
+// first (SPEC C6).
+func (b *Broker) Get(ctx context.Context, queue string, config messages.GetConfig) (*messages.Delivery, error) {
+	q, err := b.Find("get", queue)
+	if err != nil {
+		return nil, err
+	}
+	m := &messages.Get{GetConfig: config}
+	a, err := b.Ask(ctx, "get", q.Address, m)
+	if err != nil {
+		var ended *messages.OutcomeError
+		if errors.As(err, &ended) && ended.Sent && !errors.Is(err, actorkit.ErrCrashed) {
+			q.Address.Send(&CancelGet{Get: m})
+			// No lease is left behind, so for a get the outcome is known: nothing.
+			return nil, &messages.OutcomeError{Op: "get", Cause: ended.Cause}
+		}
+		return nil, err
+	}
+	return a.Value.(*messages.Delivery), nil
+}
+
+// closeGrace is how long Close waits for handlers that were told to stop, and for
+// our own actors, before it says what is left.
+const closeGrace = 5 * time.Second
+
+// Close ends the broker (SPEC B5): hand-overs first; running handlers may end until
+// ctx does, then their contexts are cancelled; queues are closed, waiters answered,
+// actors stopped. Twice is harmless. Errors: [*StuckError] for handlers that did not
+// return even so.
+func (b *Broker) Close(ctx context.Context) error {
+	if b.closing.Swap(true) {
+		return nil
+	}
+	stuck := b.closeConsumers(ctx)
+	b.patiently(b.queueDesk, &closeQueues{})
+	b.System.Stop(b.Desk)
+	if stuck != nil {
+		return stuck // the tree ends when the last handler returns
+	}
+	ended := b.runtime.NewCell()
+	b.Desk.TellEnd(ended.Ref())
+	wait, cancel := b.runtime.WithTimeout(b.background(), closeGrace)
+	defer cancel()
+	if _, err := ended.Wait(wait); err != nil {
+		return &StuckError{}
+	}
+	return nil
+}
+
+// StuckError is a Close that left handlers, or subscribers, behind which did not
+// return after they were told to. Their goroutines end when they do.
+type StuckError struct{ Consumers []string }
+
+func (e *StuckError) Error() string {
+	if len(e.Consumers) == 0 {
+		return "close: a subscriber or an actor of the broker still runs"
+	}
+	return "close: handlers still run: " + strings.Join(e.Consumers, ", ")
+}
+
+// Hint says what to do.
+func (e *StuckError) Hint() string { return "make the handlers return when their context ends" }
+
+func (b *Broker) closeConsumers(ctx context.Context) error {
+	cell := b.runtime.NewCell()
+	b.pool.Send(&closeConsumers{Asked: messages.Asked{Reply: cell.Ref()}})
+	if _, err := cell.Wait(ctx); err == nil {
+		return nil
+	}
+	b.pool.Send(&abortConsumers{})
+	if b.patiently(b.pool, &closeConsumers{}) {
+		return nil
+	}
+	still := &livingConsumers{}
+	cell = b.runtime.NewCell()
+	still.AnswerTo(cell.Ref())
+	b.pool.Send(still)
+	a, err := cell.Wait(b.background()) // the pool itself never blocks
+	if err != nil {
+		return err
+	}
+	return &StuckError{Consumers: a.Value.([]string)}
+}
+
+// patiently asks and waits for closeGrace; it reports whether there was an answer.
+func (b *Broker) patiently(to *actorkit.Address, cmd messages.Command) bool {
+	wait, cancel := b.runtime.WithTimeout(b.background(), closeGrace)
+	defer cancel()
+	cell := b.runtime.NewCell()
+	cmd.AnswerTo(cell.Ref())
+	to.Send(cmd)
+	_, err := cell.Wait(wait)
+	return err == nil
+}

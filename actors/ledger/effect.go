@@ -1,0 +1,78 @@
+package ledger
+
+import (
+	"fmt"
+
+	"github.com/postroom/postroom/messages"
+)
+
+// EffectKind is what there is to do.
+type EffectKind uint8
+
+// The kinds of effect.
+const (
+	HandedOver  EffectKind = iota + 1 // deliver the message: [Ledger.Fill]
+	LeaseLost                         // cancel the handler's context: its lease ran out
+	Died                              // tell the listener, announce, copy to the dead letter topic
+	Trimmed                           // tell the listener: a letter over a limit is gone
+	AlarmRaised                       // publish the alarm
+	Settled                           // tell the publisher whose window the message was in
+	Drained                           // answer those who wait for the queue to be empty
+)
+
+var effectNames = [...]string{"no effect", "handed over", "lease lost", "died", "trimmed", "alarm raised", "settled", "drained"}
+
+func (k EffectKind) String() string {
+	if int(k) < len(effectNames) {
+		return effectNames[k]
+	}
+	return "unknown effect"
+}
+
+// Effect is one thing to do outside. Which fields are set depends on Kind.
+type Effect struct {
+	Kind     EffectKind
+	Announce bool                 // Died: to be announced; not when its topic begins with $sys. (SPEC T6)
+	Alarm    messages.Alarm       // AlarmRaised
+	Consumer *Consumer            // HandedOver to it, LeaseLost by it
+	Waiter   *Waiter              // HandedOver to a Get
+	Tag      uint64               // HandedOver, LeaseLost
+	Letter   *messages.DeadLetter // Died, Trimmed; not to be changed
+	Owner    any                  // Settled
+
+	entry *entry // HandedOver, for Fill
+}
+
+// Effects returns what to do, in the order to do it; valid until ClearEffects.
+// They survive a panic in whoever performs them: the shell keeps its own cursor.
+func (l *Ledger) Effects() []Effect { return l.effects }
+
+// ClearEffects forgets the effects, which have been performed.
+func (l *Ledger) ClearEffects() {
+	clear(l.effects) // nothing gone stays reachable through the array
+	l.effects = l.effects[:0]
+}
+
+// Fill writes the delivery of a HandedOver effect. It must be called before the
+// next method that takes a time, and panics when that lease is over already: what
+// it would write could be another message.
+func (l *Ledger) Fill(f *Effect, d *messages.Delivery) {
+	e := f.entry
+	if e == nil || e.lease == nil || e.lease.tag != f.Tag {
+		panic(fmt.Sprintf("ledger: Fill of tag %d after its lease was over", f.Tag))
+	}
+	l.fill(e, d)
+	d.Tag = f.Tag
+	d.Deadline = l.time(e.lease.deadline)
+}
+
+func (l *Ledger) fill(e *entry, d *messages.Delivery) {
+	*d = messages.Delivery{
+		ID: e.id, Body: e.body, Details: e.details,
+		Attempt: int(e.attempt), Deliveries: int(e.deliveries),
+		EnqueuedAt: l.time(e.enqueued), From: l.source,
+	}
+	if e.rare != nil {
+		d.Headers = e.rare.headers
+	}
+}

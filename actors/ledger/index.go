@@ -1,0 +1,123 @@
+package ledger
+
+import "hash/maphash"
+
+// index finds the live message or the window claim of a caller's id (Q13).
+//
+// Open addressing with linear probing, the hash kept in the slot so that a miss
+// touches no entry, and deletion by shifting back so that no tombstone ever makes
+// a probe longer. It doubles at three quarters and halves at an eighth: a resize
+// costs as much as the operations since the last one, and the memory of a spike
+// comes back by itself. Ids the broker made are not in it (E3).
+type index struct {
+	slots []indexSlot
+	used  int
+}
+
+// indexSlot is empty when both entry and claim are zero.
+type indexSlot struct {
+	hash  uint32
+	claim claimRef
+	e     *entry
+}
+
+func (s *indexSlot) empty() bool { return s.e == nil && s.claim == 0 }
+
+const indexSlotsMin = 16
+
+// hashOf is keyed by the ledger's own seed: whoever chooses ids cannot choose
+// collisions.
+func (l *Ledger) hashOf(id string) uint32 { return uint32(maphash.String(l.seed, id)) }
+
+// find returns the slot of id, or nil.
+func (x *index) find(hash uint32, id string, claims *claims) *indexSlot {
+	if x.used == 0 {
+		return nil
+	}
+	mask := uint32(len(x.slots) - 1)
+	for i := hash & mask; ; i = (i + 1) & mask {
+		s := &x.slots[i]
+		switch {
+		case s.empty():
+			return nil
+		case s.hash != hash:
+		case s.e != nil:
+			if s.e.id == id {
+				return s
+			}
+		case claims.at(s.claim).id == id:
+			return s
+		}
+	}
+}
+
+// add puts in a slot whose id is known to be absent.
+func (x *index) add(s indexSlot) {
+	if (x.used+1)*4 > len(x.slots)*3 {
+		x.resize(max(indexSlotsMin, len(x.slots)*2))
+	}
+	x.used++
+	x.insert(s)
+}
+
+func (x *index) insert(s indexSlot) {
+	mask := uint32(len(x.slots) - 1)
+	i := s.hash & mask
+	for !x.slots[i].empty() {
+		i = (i + 1) & mask
+	}
+	x.slots[i] = s
+}
+
+// where returns the slot that holds exactly this entry or this claim.
+func (x *index) where(hash uint32, e *entry, claim claimRef) uint32 {
+	mask := uint32(len(x.slots) - 1)
+	i := hash & mask
+	for x.slots[i].e != e || x.slots[i].claim != claim {
+		i = (i + 1) & mask
+	}
+	return i
+}
+
+// remove takes out the slot of this entry or claim, and shifts back what a probe
+// would otherwise no longer reach.
+func (x *index) remove(hash uint32, e *entry, claim claimRef) {
+	mask := uint32(len(x.slots) - 1)
+	hole := x.where(hash, e, claim)
+	for i := (hole + 1) & mask; !x.slots[i].empty(); i = (i + 1) & mask {
+		if home := x.slots[i].hash & mask; (i-home)&mask >= (i-hole)&mask {
+			x.slots[hole] = x.slots[i]
+			hole = i
+		}
+	}
+	x.slots[hole] = indexSlot{}
+	x.used--
+	if len(x.slots) > indexSlotsMin && x.used*8 < len(x.slots) {
+		x.resize(len(x.slots) / 2)
+	}
+}
+
+func (x *index) resize(size int) {
+	old := x.slots
+	x.slots = make([]indexSlot, size)
+	for i := range old {
+		if !old[i].empty() {
+			x.insert(old[i])
+		}
+	}
+}
+
+// trim gives spare slots back.
+func (x *index) trim() {
+	if x.used == 0 {
+		x.slots = nil
+		return
+	}
+	size := indexSlotsMin
+	for x.used*4 > size*3 {
+		size *= 2
+	}
+	if size < len(x.slots) {
+		x.resize(size)
+	}
+}

@@ -1,0 +1,137 @@
+package ledger
+
+import (
+	"hash/maphash"
+	"time"
+
+	"github.com/postroom/postroom/messages"
+)
+
+// Options is what a ledger is given besides its configuration.
+type Options struct {
+	// Draw is the injected source of full jitter (SPEC R1): the same put number and
+	// failure give the same number in one run. Nil: the bound itself is waited.
+	Draw func(put, failure uint64) uint64
+	// Journal keeps a [Record] of every durable change until [Ledger.TakeRecords].
+	// Off costs nothing.
+	Journal bool
+}
+
+// Ledger holds the messages of one queue incarnation. It is not safe for
+// concurrent use: exactly one actor owns it.
+//
+// Each method that takes now first settles what fell due by then, in order of
+// time, and appends to [Ledger.Effects]; a now before the latest one seen counts
+// as that one (SPEC K3). At most a slice of events is settled per call; while more
+// are left ([Ledger.Behind]) nothing is handed over, and every verdict is given as
+// if all were done (Q10).
+//
+// Invariants, checked by [Ledger.CheckInvariants]:
+//
+//  1. Every message is in exactly one container, that of its state: its lane, the
+//     heap of delays, the retry budget's line, or under its tag.
+//  2. puts + redriven in = ready + delayed + leased + acks + dead + purged + dropped,
+//     and each count equals a recount (R10, B3).
+//  3. bytes is the sum over the messages, in all and for each priority's ready ones,
+//     and neither it nor their number is over its bound (A1).
+//  4. The index holds exactly the live messages whose id the caller gave and the
+//     window claims, each reachable by its id (Q13); claims are within DedupLimit.
+//  5. Heaps are ordered and know the place of each member; a message with an end
+//     and without a lease is in the heap of lifetimes, and no other one is.
+//  6. Lanes, lists and their mask agree; the list of leases is in order of deadline
+//     and tag, each holder's list of leases without timeout in order of tag, the age
+//     list in order of first-ready instant and holds exactly those once ready.
+//  7. Nothing due is left, unless Behind; no attempt is over MaxAttempts or over the
+//     deliveries; no lease outlives MaxLease.
+//  8. A consumer's leases are counted with it, exactly those attached with credit
+//     are in line, and Gets are in line until they are served.
+//  9. Tags in hand are those of running leases, none above the last one; the ended
+//     leases remembered are at most 4,096 and none of them is running (Q8).
+//  10. Letters are in order of number, their count and bytes equal a recount and are
+//     within bounds, each is found under its id, and
+//     dead = letters + redriven out + discarded + trimmed + dropped letters.
+//  11. The retry budget's line is empty or the budget has no room (R9).
+type Ledger struct {
+	source  *messages.Source
+	config  messages.QueueConfig
+	start   time.Time
+	draw    func(put, failure uint64) uint64
+	seed    maphash.Seed
+	journal bool
+	folding bool // records decide, nothing else does
+
+	now   int64 // latest time seen
+	clock int64 // instant of what is being done: that of the event while settling, else now
+
+	gone       error // why no command is taken: ErrQueueClosed, ErrQuarantined; nil while in service
+	paused     bool
+	draining   bool
+	behind     bool
+	ageRaised  bool // the MaxAge alarm is raised and not re-armed (A2)
+	lastPut    uint64
+	lastLetter uint64
+	delaysEver uint64 // messages that went into delays
+
+	readyN, delayedN, leasedN int
+	bytes                     int64
+	counters                  messages.Counters
+
+	lanes     readyLanes
+	delays    heap // delayed messages by due instant, then order of arrival
+	lifetimes heap // messages with an end, unless leased
+	age       ageList
+	index     index
+	claims    claims
+
+	tags    tags
+	ended   ended
+	leases  list               // leases with the queue's own timeout, by deadline and tag
+	timers  heap               // all other leases with a deadline
+	holders map[string]*holder // of leases without timeout (Q17)
+	spare   *holder
+
+	budget budget
+	line   takers
+	seats  seats
+
+	letters        letters
+	lettersDropped uint64 // at Close
+	spares         spares
+
+	effects []Effect
+	records []Record
+}
+
+// New returns the ledger of an empty queue. config must have its defaults in
+// place; start is the origin of the ledger's time, and source what every delivery
+// says about its queue.
+func New(source *messages.Source, config messages.QueueConfig, start time.Time, o Options) *Ledger {
+	return &Ledger{
+		source: source, config: config, start: start, draw: o.Draw, journal: o.Journal,
+		seed:      maphash.MakeSeed(),
+		lifetimes: heap{ttl: true},
+	}
+}
+
+// Config returns the configuration in force.
+func (l *Ledger) Config() messages.QueueConfig { return l.config }
+
+// time turns an instant of the ledger into one of the world; never becomes the
+// zero time.
+func (l *Ledger) time(at int64) time.Time {
+	if at == never {
+		return time.Time{}
+	}
+	return l.start.Add(time.Duration(at))
+}
+
+// total is how many messages MaxMessages counts.
+func (l *Ledger) total() int { return l.readyN + l.delayedN + l.leasedN }
+
+// refuse answers a command other than a put while the queue is out of service.
+func (l *Ledger) refuse(op string) error {
+	if l.gone == nil {
+		return nil
+	}
+	return &messages.QueueStateError{Op: op, Queue: l.source.Queue, Reason: l.gone}
+}

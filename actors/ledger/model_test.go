@@ -1,0 +1,1160 @@
+package ledger_test
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/postroom/postroom/actors/ledger"
+	"github.com/postroom/postroom/messages"
+)
+
+// model is one queue as plainly as it can be said: slices that are scanned from
+// end to end. It is written from the specification, not from the ledger, and the
+// property in reference_test.go compares the two after every step. It is slow and
+// that is its merit: nothing in it is there for speed, so nothing needs to be kept
+// in step.
+type model struct {
+	config messages.QueueConfig
+	draw   func(put, failure uint64) uint64
+	now    time.Time
+
+	entries []*entry // all that are ready, delayed or leased, in put order
+	claims  []claim  // ids that outlive their message, in the order of their puts
+	letters []messages.DeadLetter
+	ended   []endedLease // of the whole incarnation
+
+	consumers []*drinker
+	line      []*turn // who has credit or waits, in the order of turns
+	active    *drinker
+
+	puts, tags, readied, letterNumber uint64
+
+	retries, successes []time.Time // for the retry budget
+
+	paused, draining, closed, quarantined bool
+	wasAlarmed                            bool // the oldest age is over MaxAge and was told
+
+	counters messages.Counters
+	lines    []string
+}
+
+type state uint8
+
+const (
+	ready state = iota
+	delayed
+	leased
+)
+
+// Lanes in the order in which they are served.
+const (
+	interruptedLane = iota
+	failedLane
+	freshLane
+)
+
+type entry struct {
+	number uint64
+	put    *ledger.Put
+	at     time.Time // of the put or redrive
+	expiry time.Time // zero: never
+	first  time.Time // when it was first ready; zero: not yet
+
+	state state
+	lane  int
+	seq   uint64    // ready: place in its lane; delayed: when it began to wait
+	due   time.Time // delayed
+	skips string    // ready: the holder that let it expire
+
+	attempts, deliveries int
+	lastError            string
+
+	// The running lease.
+	tag      uint64
+	holder   string
+	consumer *drinker // nil for a get
+	since    time.Time
+	deadline time.Time // zero: none
+	timeout  time.Duration
+	started  bool
+}
+
+func (e *entry) size() int64 { return e.put.Envelope.Bytes() }
+
+// claim is the id of a message that was acked or purged within its window.
+type claim struct {
+	id     string
+	body   []byte
+	number uint64
+	until  time.Time
+}
+
+type endedLease struct {
+	tag uint64
+	how messages.LeaseEnd
+}
+
+// drinker is an attached consumer.
+type drinker struct {
+	*ledger.Consumer
+	attached bool
+	uses     []*use // one for each unit of credit in use
+	// lapsed: it let a lease run out, so it must give way on a queue with a single
+	// active consumer.
+	lapsed bool
+}
+
+// use is one unit of a consumer's credit: with a handler it comes back when the
+// lease is over and the handler has returned, without one when the lease is over.
+type use struct {
+	tag            uint64
+	over, returned bool
+}
+
+// turn is a place in the line: a consumer's or a get's.
+type turn struct {
+	consumer *drinker
+	waiter   *ledger.Waiter
+}
+
+func newModel(config messages.QueueConfig, draw func(put, failure uint64) uint64) subject {
+	return &model{config: config, draw: draw, now: epoch}
+}
+
+// ---- time ----
+
+// advance settles what fell due by now, each event at its own instant and in the
+// order of the instants.
+func (m *model) advance(now time.Time) {
+	if m.closed {
+		return
+	}
+	for {
+		at, ok := m.nextEvent()
+		if !ok || at.After(now) {
+			break
+		}
+		if at.After(m.now) {
+			m.now = at
+		}
+		m.settleInstant()
+	}
+	if now.After(m.now) {
+		m.now = now
+	}
+}
+
+// nextEvent scans for the earliest thing that happens by itself.
+func (m *model) nextEvent() (time.Time, bool) {
+	var best time.Time
+	consider := func(t time.Time) {
+		if !t.IsZero() && (best.IsZero() || t.Before(best)) {
+			best = t
+		}
+	}
+	for _, e := range m.entries {
+		switch e.state {
+		case leased:
+			consider(e.deadline)
+		case delayed:
+			consider(e.due)
+			consider(e.expiry)
+		case ready:
+			consider(e.expiry)
+		}
+	}
+	if oldest := m.oldest(); m.config.MaxAge > 0 && !oldest.IsZero() && !m.wasAlarmed {
+		consider(oldest.Add(m.config.MaxAge))
+	}
+	return best, !best.IsZero()
+}
+
+// settleInstant does what is due at m.now: leases end in tag order, delays end in
+// the order of their due instants, what is not in somebody's hands and past its
+// deadline dies, and last the age is looked at.
+func (m *model) settleInstant() {
+	due := func(t time.Time) bool { return !t.IsZero() && !t.After(m.now) }
+	for _, e := range m.sorted(leased, func(a, b *entry) int { return cmp.Compare(a.tag, b.tag) }) {
+		if due(e.deadline) {
+			m.expireLease(e)
+		}
+	}
+	for _, e := range m.sorted(delayed, func(a, b *entry) int {
+		return cmp.Or(a.due.Compare(b.due), cmp.Compare(a.seq, b.seq))
+	}) {
+		if due(e.due) && !due(e.expiry) {
+			m.makeReady(e)
+		}
+	}
+	for _, e := range slices.Clone(m.entries) {
+		if e.state != leased && due(e.expiry) {
+			m.die(e, messages.Expired)
+		}
+	}
+	m.age()
+}
+
+func (m *model) sorted(s state, order func(a, b *entry) int) []*entry {
+	var found []*entry
+	for _, e := range m.entries {
+		if e.state == s {
+			found = append(found, e)
+		}
+	}
+	slices.SortStableFunc(found, order)
+	return found
+}
+
+func (m *model) oldest() time.Time {
+	var oldest time.Time
+	for _, e := range m.entries {
+		if !e.first.IsZero() && (oldest.IsZero() || e.first.Before(oldest)) {
+			oldest = e.first
+		}
+	}
+	return oldest
+}
+
+// age raises the alarm when the oldest message is MaxAge old, and arms it again
+// when it is not any more.
+func (m *model) age() {
+	if m.config.MaxAge <= 0 {
+		return
+	}
+	oldest := m.oldest()
+	over := !oldest.IsZero() && m.now.Sub(oldest) >= m.config.MaxAge
+	if over && !m.wasAlarmed {
+		m.say(alarmText(true))
+	}
+	m.wasAlarmed = over
+}
+
+func (m *model) NextDeadline() (time.Time, bool) {
+	if m.closed {
+		return time.Time{}, false
+	}
+	return m.nextEvent()
+}
+
+func (m *model) Behind() bool { return false }
+
+func (m *model) Tick(now time.Time) { m.advance(now) }
+
+// ---- puts ----
+
+func (m *model) refuse(p *ledger.Put, reason error) (ledger.PutResult, error) {
+	m.counters.Refusals++
+	return ledger.PutResult{}, &messages.PutError{Queue: theSource.Queue, ID: p.Envelope.ID, Reason: reason}
+}
+
+func (m *model) Put(now time.Time, p *ledger.Put) (ledger.PutResult, error) {
+	m.advance(now)
+	switch {
+	case m.closed:
+		return m.refuse(p, messages.ErrQueueClosed)
+	case m.quarantined:
+		return m.refuse(p, messages.ErrQuarantined)
+	case m.draining:
+		return m.refuse(p, messages.ErrDraining)
+	}
+	if p.GivenID {
+		if number, body, taken := m.taken(p.Envelope.ID); taken {
+			if !bytes.Equal(body, p.Envelope.Body) {
+				return m.refuse(p, messages.ErrIDReused)
+			}
+			m.counters.Duplicates++
+			return ledger.PutResult{Number: number, Duplicate: true}, nil
+		}
+	}
+	expires := p.Envelope.ExpiresAt
+	if !expires.IsZero() && !expires.After(m.now) {
+		return m.refuse(p, messages.ErrExpired)
+	}
+	if err := m.admit(p); err != nil {
+		m.counters.Refusals++
+		return ledger.PutResult{}, err
+	}
+	m.puts++
+	e := &entry{
+		number: m.puts, put: p, at: m.now, lane: freshLane, deliveries: p.Deliveries,
+		expiry: expires,
+	}
+	if m.config.TTL > 0 {
+		if at := m.now.Add(m.config.TTL); e.expiry.IsZero() || at.Before(e.expiry) {
+			e.expiry = at
+		}
+	}
+	if p.Redriven {
+		m.counters.RedrivenIn++
+	} else {
+		m.counters.Puts++
+	}
+	m.entries = append(m.entries, e)
+	if p.Envelope.Delay > 0 {
+		m.delay(e, p.Envelope.Delay)
+	} else {
+		m.makeReady(e)
+	}
+	m.age()
+	return ledger.PutResult{Number: e.number}, nil
+}
+
+// taken says whether the id belongs to a message, or to one that was here within
+// its window.
+func (m *model) taken(id string) (number uint64, body []byte, taken bool) {
+	for _, e := range m.entries {
+		if e.put.GivenID && e.put.Envelope.ID == id {
+			return e.number, e.put.Envelope.Body, true
+		}
+	}
+	for _, c := range m.claims {
+		if c.id == id && m.now.Before(c.until) {
+			return c.number, c.body, true
+		}
+	}
+	return 0, nil, false
+}
+
+// admit makes room for p, or says why there is none. DropOldest kills one message
+// at most, and only when that is enough.
+func (m *model) admit(p *ledger.Put) error {
+	count, size := int64(len(m.entries)), int64(0)
+	for _, e := range m.entries {
+		size += e.size()
+	}
+	over := func(count, size int64) error {
+		if most := int64(m.config.MaxMessages); most != messages.Unlimited && count >= most {
+			return &messages.QueueFullError{Queue: theSource.Queue, Limit: "messages", Max: most, Current: count}
+		}
+		if most := m.config.MaxBytes; most != messages.Unlimited && size+p.Envelope.Bytes() > most {
+			return &messages.QueueFullError{Queue: theSource.Queue, Limit: "bytes", Max: most, Current: size}
+		}
+		return nil
+	}
+	err := over(count, size)
+	if err == nil || m.config.Overflow != messages.DropOldest {
+		return err
+	}
+	victim := m.victim(p.Envelope.Priority)
+	if victim == nil || over(count-1, size-victim.size()) != nil {
+		return err
+	}
+	m.die(victim, messages.Overflowed)
+	return nil
+}
+
+// victim is the head of the lowest priority that is not empty, and there of the
+// lane that is served last.
+func (m *model) victim(priority int) *entry {
+	var victim *entry
+	for _, e := range m.entries {
+		if e.state != ready {
+			continue
+		}
+		if victim == nil || cmp.Or(
+			cmp.Compare(e.priority(), victim.priority()),
+			-cmp.Compare(e.lane, victim.lane),
+			cmp.Compare(e.seq, victim.seq),
+		) < 0 {
+			victim = e
+		}
+	}
+	if victim != nil && victim.priority() > priority {
+		return nil
+	}
+	return victim
+}
+
+func (e *entry) priority() int { return e.put.Envelope.Priority }
+
+func (m *model) makeReady(e *entry) {
+	m.readied++
+	e.state, e.seq = ready, m.readied
+	if e.first.IsZero() {
+		e.first = m.now
+	}
+}
+
+func (m *model) delay(e *entry, d time.Duration) {
+	m.readied++
+	e.state, e.seq, e.due = delayed, m.readied, m.now.Add(d)
+}
+
+// remove takes e out of the queue for good.
+func (m *model) remove(e *entry) {
+	m.entries = slices.DeleteFunc(m.entries, func(o *entry) bool { return o == e })
+}
+
+func (m *model) settled(e *entry) {
+	if e.put.Owner != nil {
+		m.say(settledText(e.put.Owner.(*owner)))
+	}
+}
+
+// keepClaim is what an ack or a purge leaves of an id.
+func (m *model) keepClaim(e *entry) {
+	until := e.at.Add(m.config.DedupWindow)
+	if !e.put.GivenID || m.config.DedupWindow <= 0 || !until.After(m.now) {
+		return
+	}
+	m.claims = slices.DeleteFunc(m.claims, func(c claim) bool { return !c.until.After(m.now) })
+	m.claims = append(m.claims, claim{e.put.Envelope.ID, e.put.Envelope.Body, e.number, until})
+	slices.SortStableFunc(m.claims, func(a, b claim) int { return cmp.Compare(a.number, b.number) })
+	if most := m.config.DedupLimit; most != messages.Unlimited && len(m.claims) > most {
+		m.claims = m.claims[1:]
+		m.counters.ClaimsDropped++
+	}
+}
+
+// ---- hand-over ----
+
+func (m *model) HandOver(now time.Time) {
+	m.advance(now)
+	for !m.paused && !m.closed && !m.quarantined {
+		e := m.head()
+		if e == nil {
+			return
+		}
+		to := m.pick(e)
+		if to == nil {
+			return
+		}
+		m.lend(e, to)
+	}
+}
+
+// head is the first message in the order of SPEC Q12 that may go out.
+func (m *model) head() *entry {
+	for _, e := range m.inOrder() {
+		if e.lane == failedLane && !m.mayRetry() {
+			continue
+		}
+		return e
+	}
+	return nil
+}
+
+func (m *model) inOrder() []*entry {
+	return m.sorted(ready, func(a, b *entry) int {
+		return cmp.Or(-cmp.Compare(a.priority(), b.priority()), cmp.Compare(a.lane, b.lane), cmp.Compare(a.seq, b.seq))
+	})
+}
+
+func (m *model) mayRetry() bool {
+	b := m.config.RetryBudget
+	if !b.On() {
+		return true
+	}
+	within := func(times []time.Time) int {
+		n := 0
+		for _, t := range times {
+			if m.now.Sub(t) < b.Window {
+				n++
+			}
+		}
+		return n
+	}
+	return float64(within(m.retries)) < float64(b.Floor)+b.Ratio*float64(within(m.successes))
+}
+
+// pick takes the first in line, unless the message just ran out in its hands and
+// another one is there.
+func (m *model) pick(e *entry) *turn {
+	var first *turn
+	for _, t := range m.line {
+		if m.config.SingleActive && t.consumer != nil && t.consumer != m.activeConsumer() {
+			continue
+		}
+		name := ""
+		if t.consumer != nil {
+			name = t.consumer.Tag
+		} else {
+			name = t.waiter.Holder
+		}
+		if e.skips == "" || name != e.skips {
+			return t
+		}
+		if first == nil {
+			first = t
+		}
+	}
+	return first
+}
+
+// activeConsumer is the one that a queue with SingleActive serves.
+func (m *model) activeConsumer() *drinker {
+	if a := m.active; a != nil {
+		if a.attached && !a.lapsed || m.leasesOf(a) > 0 {
+			return a
+		}
+		a.lapsed = false
+		// The successor is the next in the order of attachment.
+		m.active = nil
+		if i := slices.Index(m.consumers, a); i >= 0 {
+			m.active = m.consumers[(i+1)%len(m.consumers)]
+			return m.active
+		}
+	}
+	if m.active == nil && len(m.consumers) > 0 {
+		m.active = m.consumers[0]
+	}
+	return m.active
+}
+
+func (m *model) leasesOf(d *drinker) int {
+	n := 0
+	for _, e := range m.entries {
+		if e.state == leased && e.consumer == d {
+			n++
+		}
+	}
+	return n
+}
+
+func (m *model) lend(e *entry, t *turn) {
+	m.tags++
+	e.state, e.tag, e.since = leased, m.tags, m.now
+	e.attempts++
+	e.deliveries++
+	e.skips = ""
+	m.counters.Deliveries++
+	if e.deliveries > 1 {
+		m.counters.Redelivered++
+	}
+	if e.lane == failedLane {
+		m.retries = append(m.retries, m.now)
+	}
+	noTimeout := m.config.NoTimeout
+	e.timeout = m.config.AckTimeout
+	said := ""
+	if d := t.consumer; d != nil {
+		e.holder, e.consumer, e.started = d.Tag, d, !d.Handler
+		noTimeout = noTimeout || d.NoTimeout
+		if d.AckTimeout > 0 {
+			e.timeout = d.AckTimeout
+		}
+		d.uses = append(d.uses, &use{tag: e.tag, returned: !d.Handler})
+		said = d.Tag
+	} else {
+		e.holder, e.consumer, e.started = t.waiter.Holder, nil, true
+		noTimeout = noTimeout || t.waiter.NoTimeout
+		if t.waiter.AckTimeout > 0 {
+			e.timeout = t.waiter.AckTimeout
+		}
+		said = "get " + t.waiter.Holder
+	}
+	e.deadline = time.Time{}
+	if !noTimeout {
+		e.deadline = m.clip(e, m.now.Add(e.timeout))
+	}
+	m.line = slices.DeleteFunc(m.line, func(o *turn) bool { return o == t })
+	m.queueUp(t.consumer)
+	m.say(handedOverText(said, &messages.Delivery{
+		ID: e.put.Envelope.ID, Tag: e.tag, Attempt: e.attempts, Deliveries: e.deliveries, Deadline: e.deadline, From: theSource,
+	}))
+}
+
+// clip bounds a deadline by MaxLease.
+func (m *model) clip(e *entry, t time.Time) time.Time {
+	if most := e.since.Add(m.config.MaxLease); m.config.MaxLease > 0 && t.After(most) {
+		return most
+	}
+	return t
+}
+
+// queueUp puts a consumer at the end of the line if it has credit and is not there.
+func (m *model) queueUp(d *drinker) {
+	if d == nil {
+		return
+	}
+	in := slices.IndexFunc(m.line, func(t *turn) bool { return t.consumer == d })
+	switch has := d.attached && len(d.uses) < d.Prefetch; {
+	case has && in < 0:
+		m.line = append(m.line, &turn{consumer: d})
+	case !has && in >= 0:
+		m.line = slices.Delete(m.line, in, in+1)
+	}
+}
+
+// ---- the end of a lease ----
+
+func (m *model) state(op string) error {
+	switch {
+	case m.closed:
+		return &messages.QueueStateError{Op: op, Queue: theSource.Queue, Reason: messages.ErrQueueClosed}
+	case m.quarantined:
+		return &messages.QueueStateError{Op: op, Queue: theSource.Queue, Reason: messages.ErrQuarantined}
+	}
+	return nil
+}
+
+// held finds the lease that a settle is for, or says why there is none.
+func (m *model) held(now time.Time, verb messages.Verb, tag uint64) (*entry, error) {
+	m.advance(now)
+	if err := m.state(verb.String()); err != nil {
+		return nil, err
+	}
+	for _, e := range m.entries {
+		if e.state == leased && e.tag == tag {
+			return e, nil
+		}
+	}
+	m.counters.StaleBy[verb]++
+	stale := &messages.StaleError{
+		Verb:    verb,
+		Receipt: messages.Receipt{Queue: theSource.Queue, Incarnation: theSource.Incarnation, Tag: tag},
+	}
+	stale.Issued, stale.Ended = m.LeaseEnd(tag)
+	return nil, stale
+}
+
+// LeaseEnd looks through the last 4,096 ended leases.
+func (m *model) LeaseEnd(tag uint64) (issued bool, end messages.LeaseEnd) {
+	for _, l := range m.ended[max(0, len(m.ended)-4096):] {
+		if l.tag == tag {
+			end = l.how
+		}
+	}
+	return tag >= 1 && tag <= m.tags, end
+}
+
+func (m *model) RefuseForeign(verb messages.Verb, r messages.Receipt) error {
+	if err := m.state(verb.String()); err != nil {
+		return err
+	}
+	m.counters.StaleBy[verb]++
+	return &messages.StaleError{Verb: verb, Receipt: r}
+}
+
+// end ends the lease of e; the caller says what becomes of the message.
+func (m *model) end(e *entry, how messages.LeaseEnd) {
+	m.ended = append(m.ended, endedLease{e.tag, how})
+	if d := e.consumer; d != nil {
+		m.credit(d, e.tag, func(u *use) { u.over = true })
+	}
+	e.tag, e.deadline = 0, time.Time{}
+	e.state = ready // for the moment
+}
+
+// credit notes half of what gives a unit of credit back.
+func (m *model) credit(d *drinker, tag uint64, half func(*use)) {
+	for _, u := range d.uses {
+		if u.tag == tag {
+			half(u)
+		}
+	}
+	d.uses = slices.DeleteFunc(d.uses, func(u *use) bool { return u.over && u.returned })
+	m.queueUp(d)
+}
+
+func (m *model) Ack(now time.Time, tag uint64) error {
+	e, err := m.held(now, messages.VerbAck, tag)
+	if err != nil {
+		return err
+	}
+	m.counters.Acks++
+	m.successes = append(m.successes, m.now)
+	m.end(e, messages.LeaseAcked)
+	m.remove(e)
+	m.keepClaim(e)
+	m.settled(e)
+	m.after()
+	return nil
+}
+
+// after looks at what every removal may change.
+func (m *model) after() {
+	m.age()
+	if m.draining && len(m.entries) == 0 && !m.closed {
+		m.say("drained")
+	}
+}
+
+// backoff is the delay after failure k: uniform up to a bound that doubles.
+func (m *model) backoff(e *entry) time.Duration {
+	bound := m.config.BackoffCap
+	if shift := e.attempts - 1; shift < 62 && m.config.BackoffBase <= math.MaxInt64>>shift {
+		bound = min(bound, m.config.BackoffBase<<shift)
+	}
+	if m.config.NoJitter || m.draw == nil {
+		return bound
+	}
+	return spread(m.draw(e.number, uint64(e.attempts)), bound)
+}
+
+// spread maps a random number to [0, bound], both ends included.
+func spread(random uint64, bound time.Duration) time.Duration {
+	return time.Duration(random % (uint64(bound) + 1))
+}
+
+// fail gives a message back as failed, or buries it: rejected, max_attempts and
+// expired, in this order.
+func (m *model) fail(e *entry, delay time.Duration, errText string) {
+	if errText != "" {
+		e.lastError = messages.CutError(errText)
+	}
+	switch {
+	case m.config.MaxAttempts != messages.Unlimited && e.attempts >= m.config.MaxAttempts:
+		m.die(e, messages.MaxAttempts)
+	case !e.expiry.IsZero() && !e.expiry.After(m.now):
+		m.die(e, messages.Expired)
+	default:
+		e.lane = failedLane
+		if delay > 0 {
+			m.delay(e, delay)
+		} else {
+			m.makeReady(e)
+		}
+	}
+}
+
+func (m *model) Nack(now time.Time, tag uint64, errText string) error {
+	e, err := m.held(now, messages.VerbNack, tag)
+	if err != nil {
+		return err
+	}
+	m.counters.Nacks++
+	m.end(e, messages.LeaseNacked)
+	m.fail(e, m.backoff(e), errText)
+	return nil
+}
+
+func (m *model) NackIn(now time.Time, tag uint64, d time.Duration, errText string) error {
+	e, err := m.held(now, messages.VerbNackIn, tag)
+	if err != nil {
+		return err
+	}
+	m.counters.Nacks++
+	m.end(e, messages.LeaseNacked)
+	m.fail(e, d, errText)
+	return nil
+}
+
+func (m *model) Reject(now time.Time, tag uint64, errText string) error {
+	e, err := m.held(now, messages.VerbReject, tag)
+	if err != nil {
+		return err
+	}
+	m.counters.Rejections++
+	m.end(e, messages.LeaseNacked)
+	if errText != "" {
+		e.lastError = messages.CutError(errText)
+	}
+	m.die(e, messages.Rejected)
+	return nil
+}
+
+func (m *model) Release(now time.Time, tag uint64) error {
+	e, err := m.held(now, messages.VerbRelease, tag)
+	if err != nil {
+		return err
+	}
+	m.end(e, messages.LeaseReturned)
+	m.interrupt(e)
+	return nil
+}
+
+// interrupt gives a message back untried.
+func (m *model) interrupt(e *entry) {
+	m.counters.Interruptions++
+	e.attempts--
+	e.lane = interruptedLane
+	if !e.expiry.IsZero() && !e.expiry.After(m.now) {
+		m.die(e, messages.Expired)
+		return
+	}
+	m.makeReady(e)
+}
+
+func (m *model) expireLease(e *entry) {
+	m.counters.Expiries++
+	tag := e.tag
+	if e.consumer != nil {
+		e.consumer.lapsed = true
+		m.say(lostText(e.holder, tag))
+	}
+	m.end(e, messages.LeaseExpired)
+	e.skips = e.holder
+	if !e.started {
+		m.interrupt(e)
+		return
+	}
+	var delay time.Duration
+	if m.config.RetryExpired {
+		delay = m.backoff(e)
+	}
+	m.fail(e, delay, "")
+}
+
+func (m *model) Touch(now time.Time, tag uint64) (time.Time, error) {
+	e, err := m.held(now, messages.VerbTouch, tag)
+	if err != nil {
+		return time.Time{}, err
+	}
+	m.counters.Touches++
+	if at := m.clip(e, m.now.Add(e.timeout)); !e.deadline.IsZero() && at.After(e.deadline) {
+		e.deadline = at
+	}
+	return e.deadline, nil
+}
+
+func (m *model) TouchFor(now time.Time, tag uint64, d time.Duration) (time.Time, error) {
+	e, err := m.held(now, messages.VerbTouch, tag)
+	if err != nil {
+		return time.Time{}, err
+	}
+	m.counters.Touches++
+	if !e.deadline.IsZero() {
+		e.deadline = m.clip(e, m.now.Add(d))
+	}
+	return e.deadline, nil
+}
+
+// ---- dead letters ----
+
+func (m *model) die(e *entry, reason messages.Reason) {
+	m.remove(e)
+	m.counters.DeadBy[reason]++
+	m.letterNumber++
+	env := &e.put.Envelope
+	l := messages.DeadLetter{
+		Number: m.letterNumber, ID: env.ID, Body: env.Body, Headers: env.Headers, Details: env.Split(),
+		Queue: theSource.Queue, Reason: reason, Error: e.lastError, DiedAt: m.now,
+		Attempts: e.attempts, Deliveries: e.deliveries, EnqueuedAt: e.at,
+		Deaths: e.put.Deaths + 1,
+	}
+	l.History = append(slices.Clone(e.put.History), messages.Death{
+		Queue: theSource.Queue, Reason: reason, Attempts: e.attempts, Error: e.lastError, At: m.now,
+	})
+	l.History = l.History[max(0, len(l.History)-messages.HistoryMax):]
+	m.say(diedText(&l, !strings.HasPrefix(env.Topic, messages.SystemTopics)))
+	m.settled(e)
+	before := len(m.letters)
+	m.letters = append(m.letters, l)
+	for len(m.letters) > 0 && m.tooManyLetters() {
+		m.say(trimmedText(&m.letters[0]))
+		m.counters.Trimmed++
+		m.letters = m.letters[1:]
+	}
+	if n := m.config.DeadLetterAlarm; n > 0 && before < n && len(m.letters) >= n {
+		m.say(alarmText(false))
+	}
+	m.after()
+}
+
+func (m *model) letterBytes() int64 {
+	var n int64
+	for i := range m.letters {
+		n += m.letters[i].Bytes()
+	}
+	return n
+}
+
+func (m *model) tooManyLetters() bool {
+	c := &m.config
+	return c.DeadLetterLimit != messages.Unlimited && len(m.letters) > c.DeadLetterLimit ||
+		c.DeadLetterBytes != messages.Unlimited && m.letterBytes() > c.DeadLetterBytes
+}
+
+func (m *model) LastLetter() uint64 { return m.letterNumber }
+
+func (m *model) DeadLetters(after uint64, n int) []messages.DeadLetter {
+	var found []messages.DeadLetter
+	for _, l := range m.letters {
+		if l.Number > after && len(found) < n {
+			found = append(found, l)
+		}
+	}
+	return found
+}
+
+func (m *model) Discard(now time.Time, ids []string) int {
+	m.advance(now)
+	if m.closed || m.quarantined {
+		return 0
+	}
+	before := len(m.letters)
+	m.letters = slices.DeleteFunc(m.letters, func(l messages.DeadLetter) bool { return slices.Contains(ids, l.ID) })
+	m.counters.Discarded += uint64(before - len(m.letters))
+	return before - len(m.letters)
+}
+
+func (m *model) RemoveLetter(now time.Time, number uint64) bool {
+	m.advance(now)
+	if m.closed || m.quarantined {
+		return false
+	}
+	for i := range m.letters {
+		if m.letters[i].Number == number {
+			m.letters = slices.Delete(m.letters, i, i+1)
+			m.counters.RedrivenOut++
+			return true
+		}
+	}
+	return false
+}
+
+func (m *model) Redrive(now time.Time, number uint64) (ledger.PutResult, error) {
+	m.advance(now)
+	if err := m.state("redrive"); err != nil {
+		return ledger.PutResult{}, err
+	}
+	i := slices.IndexFunc(m.letters, func(l messages.DeadLetter) bool { return l.Number == number })
+	if i < 0 {
+		return ledger.PutResult{}, &messages.NotFoundError{Op: "redrive", What: "dead letter", Name: strconv.FormatUint(number, 10)}
+	}
+	l := m.letters[i]
+	p := &ledger.Put{
+		Envelope: l.Envelope(), GivenID: true,
+		Redriven: true, Deliveries: l.Deliveries, History: l.History, Deaths: l.Deaths,
+	}
+	p.Envelope.ExpiresAt, p.Envelope.Delay = time.Time{}, 0
+	r, err := m.Put(now, p)
+	if err == nil && !r.Duplicate {
+		// The letter may have been trimmed by what DropOldest killed for it.
+		m.letters = slices.DeleteFunc(m.letters, func(l messages.DeadLetter) bool { return l.Number == number })
+		m.counters.RedrivenOut++
+	}
+	return r, err
+}
+
+// ---- holders ----
+
+func (m *model) find(tag string) *drinker {
+	for _, d := range m.consumers {
+		if d.Tag == tag {
+			return d
+		}
+	}
+	return nil
+}
+
+func (m *model) Attach(now time.Time, c *ledger.Consumer) error {
+	m.advance(now)
+	if err := m.state("consume"); err != nil {
+		return err
+	}
+	if m.find(c.Tag) != nil {
+		return &messages.ArgumentError{Op: "consume", Argument: "tag", Problem: fmt.Sprintf("%q is attached already", c.Tag)}
+	}
+	d := &drinker{Consumer: c, attached: true}
+	m.consumers = append(m.consumers, d)
+	m.queueUp(d)
+	return nil
+}
+
+func (m *model) Detach(now time.Time, tag string) bool {
+	m.advance(now)
+	d := m.find(tag)
+	if d == nil {
+		return false
+	}
+	m.activeConsumer() // who is active is decided while d still stands in the order
+	d.attached = false
+	m.queueUp(d)
+	m.consumers = slices.DeleteFunc(m.consumers, func(o *drinker) bool { return o == d })
+	return true
+}
+
+func (m *model) SetPrefetch(now time.Time, tag string, n int) bool {
+	m.advance(now)
+	d := m.find(tag)
+	if d == nil {
+		return false
+	}
+	d.Prefetch = n
+	m.queueUp(d)
+	return true
+}
+
+func (m *model) leaseByTag(tag uint64) *entry {
+	for _, e := range m.entries {
+		if e.state == leased && e.tag == tag {
+			return e
+		}
+	}
+	return nil
+}
+
+func (m *model) Started(now time.Time, tag uint64) {
+	m.advance(now)
+	if e := m.leaseByTag(tag); e != nil {
+		e.started = true
+	}
+}
+
+func (m *model) Returned(now time.Time, consumer string, tag uint64) {
+	m.advance(now)
+	if d := m.find(consumer); d != nil {
+		m.credit(d, tag, func(u *use) { u.returned = true })
+	}
+}
+
+func (m *model) Crashed(now time.Time, tag uint64, errText string) {
+	m.advance(now)
+	e := m.leaseByTag(tag)
+	if e == nil {
+		return
+	}
+	e.started = true
+	e.lastError = messages.CutError(errText)
+	if e.deadline.IsZero() {
+		m.end(e, messages.LeaseReturned)
+		m.fail(e, 0, "")
+	}
+}
+
+func (m *model) HolderEnded(now time.Time, holder string) {
+	m.advance(now)
+	for _, e := range m.sorted(leased, func(a, b *entry) int { return cmp.Compare(a.tag, b.tag) }) {
+		if e.holder == holder && e.deadline.IsZero() {
+			m.end(e, messages.LeaseReturned)
+			if e.started {
+				m.fail(e, 0, "")
+			} else {
+				m.interrupt(e)
+			}
+		}
+	}
+}
+
+func (m *model) Want(now time.Time, w *ledger.Waiter) {
+	m.advance(now)
+	if m.closed || m.quarantined {
+		return
+	}
+	m.line = append(m.line, &turn{waiter: w})
+}
+
+func (m *model) Unwant(w *ledger.Waiter) bool {
+	before := len(m.line)
+	m.line = slices.DeleteFunc(m.line, func(t *turn) bool { return t.waiter == w })
+	return len(m.line) < before
+}
+
+// ---- the whole queue ----
+
+func (m *model) Pause(now time.Time) { m.advance(now); m.paused = true }
+
+func (m *model) Resume(now time.Time) { m.advance(now); m.paused, m.draining = false, false }
+
+func (m *model) Drain(now time.Time) {
+	m.advance(now)
+	if m.closed || m.quarantined {
+		return
+	}
+	m.draining = true
+	if len(m.entries) == 0 {
+		m.say("drained")
+	}
+}
+
+func (m *model) Purge(now time.Time) int {
+	m.advance(now)
+	if m.closed || m.quarantined {
+		return 0
+	}
+	n := 0
+	for _, e := range slices.Clone(m.entries) {
+		if e.state != leased {
+			n++
+			m.remove(e)
+			m.counters.Purged++
+			m.keepClaim(e)
+			m.settled(e)
+		}
+	}
+	if n > 0 {
+		m.after()
+	}
+	return n
+}
+
+func (m *model) Peek(n int) []messages.Delivery {
+	var found []messages.Delivery
+	for _, e := range m.inOrder() {
+		if len(found) < n {
+			env := &e.put.Envelope
+			found = append(found, messages.Delivery{
+				ID: env.ID, Body: env.Body, Headers: env.Headers, Details: env.Split(),
+				Attempt: e.attempts, Deliveries: e.deliveries, EnqueuedAt: e.at, From: theSource,
+			})
+		}
+	}
+	return found
+}
+
+func (m *model) Close(now time.Time) (messagesDropped, lettersDropped int) {
+	m.advance(now)
+	if m.closed {
+		return 0, 0
+	}
+	for _, e := range m.entries {
+		m.counters.Dropped++
+		m.settled(e)
+	}
+	messagesDropped, lettersDropped = len(m.entries), len(m.letters)
+	m.entries, m.letters, m.consumers, m.line, m.claims = nil, nil, nil, nil, nil
+	m.closed = true
+	return messagesDropped, lettersDropped
+}
+
+func (m *model) Quarantine() { m.quarantined = true }
+
+func (m *model) Stats(now time.Time) messages.QueueStats {
+	m.advance(now)
+	s := messages.QueueStats{
+		Queue: theSource.Queue, Incarnation: theSource.Incarnation,
+		DeadLetters: len(m.letters), Consumers: len(m.consumers), DeadLetterBytes: m.letterBytes(),
+		Paused: m.paused, Draining: m.draining, Quarantined: m.quarantined, Counters: m.counters,
+	}
+	for _, e := range m.entries {
+		s.Bytes += e.size()
+		switch e.state {
+		case ready:
+			s.Ready++
+		case delayed:
+			s.Delayed++
+		case leased:
+			s.Leased++
+		}
+	}
+	if oldest := m.oldest(); !oldest.IsZero() {
+		s.OldestAge = m.now.Sub(oldest)
+	}
+	return s
+}
+
+func (m *model) say(line string) { m.lines = append(m.lines, line) }
+
+func (m *model) said() []string { lines := m.lines; m.lines = nil; return lines }
+
+func (m *model) check() error { return conserved(m.Stats(m.now)) }
+
+func (m *model) newRecords() []string { return nil }
+
+func (m *model) Trim() {}
+
+// restart gives all leases back, attempt spent: their holders are gone, and with
+// them the consumers, the gets and the publishers that waited.
+func (m *model) restart(now time.Time) subject {
+	m.advance(now)
+	for _, d := range m.consumers {
+		d.attached = false
+	}
+	m.consumers, m.line, m.active = nil, nil, nil
+	for _, e := range m.entries {
+		e.put.Owner = nil
+	}
+	for _, e := range m.sorted(leased, func(a, b *entry) int { return cmp.Compare(a.tag, b.tag) }) {
+		m.end(e, messages.LeaseReturned)
+		m.fail(e, 0, "")
+	}
+	return m
+}

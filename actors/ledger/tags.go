@@ -1,0 +1,130 @@
+package ledger
+
+import "slices"
+
+// tags finds the leased message of a delivery tag: pages of 64 tags, by number.
+// A page goes when its last lease has ended, so one lease that lasts for days pins
+// 64 places and not every tag since; a ring by tag would grow without bound.
+type tags struct {
+	last  uint64 // last tag given out (Q3)
+	pages map[uint64]*page
+	// recent is the page used last: hand-overs and prompt settles of one batch are
+	// on it, and need no map.
+	recent   *page
+	recentNo uint64
+	spare    []*page
+}
+
+const (
+	pageTags      = 64
+	pageSparesMax = 16
+)
+
+type page struct {
+	live  int
+	entry [pageTags]*entry
+}
+
+func (t *tags) page(no uint64) *page {
+	if t.recent != nil && t.recentNo == no {
+		return t.recent
+	}
+	p := t.pages[no]
+	if p != nil {
+		t.recent, t.recentNo = p, no
+	}
+	return p
+}
+
+// get returns the message leased under tag, or nil.
+func (t *tags) get(tag uint64) *entry {
+	if p := t.page(tag / pageTags); p != nil {
+		return p.entry[tag%pageTags]
+	}
+	return nil
+}
+
+// issue gives e the next tag.
+func (t *tags) issue(e *entry) uint64 {
+	t.last++
+	no := t.last / pageTags
+	p := t.page(no)
+	if p == nil {
+		if n := len(t.spare); n > 0 {
+			p = t.spare[n-1]
+			t.spare = t.spare[:n-1]
+		} else {
+			p = new(page)
+		}
+		if t.pages == nil {
+			t.pages = make(map[uint64]*page)
+		}
+		t.pages[no] = p
+		t.recent, t.recentNo = p, no
+		// The page before was kept while it was the current one.
+		if before := t.pages[no-1]; before != nil && before.live == 0 {
+			t.drop(no-1, before)
+		}
+	}
+	p.entry[t.last%pageTags] = e
+	p.live++
+	return t.last
+}
+
+// end forgets a tag whose lease is over.
+func (t *tags) end(tag uint64) {
+	no := tag / pageTags
+	p := t.page(no)
+	p.entry[tag%pageTags] = nil
+	p.live--
+	if p.live == 0 && no != t.last/pageTags {
+		t.drop(no, p)
+	}
+}
+
+func (t *tags) drop(no uint64, p *page) {
+	delete(t.pages, no)
+	if t.recent == p {
+		t.recent = nil
+	}
+	if len(t.spare) < pageSparesMax {
+		t.spare = append(t.spare, p)
+	}
+}
+
+// all returns every leased message in tag order.
+func (t *tags) all() []*entry {
+	numbers := make([]uint64, 0, len(t.pages))
+	for no := range t.pages {
+		numbers = append(numbers, no)
+	}
+	slices.Sort(numbers)
+	var out []*entry
+	for _, no := range numbers {
+		for _, e := range t.pages[no].entry {
+			if e != nil {
+				out = append(out, e)
+			}
+		}
+	}
+	return out
+}
+
+// trim gives spare pages back, the current one too when it is empty.
+func (t *tags) trim() {
+	t.spare = nil
+	if p := t.pages[t.last/pageTags]; p != nil && p.live == 0 {
+		delete(t.pages, t.last/pageTags)
+		t.recent = nil
+	}
+	if len(t.pages) == 0 {
+		t.pages, t.recent = nil, nil
+		return
+	}
+	// A Go map never shrinks; after a spike of leases it must be made anew.
+	pages := make(map[uint64]*page, len(t.pages))
+	for no, p := range t.pages {
+		pages[no] = p
+	}
+	t.pages = pages
+}

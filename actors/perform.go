@@ -1,0 +1,276 @@
+package actors
+
+import (
+	"encoding/json"
+	"strconv"
+	"time"
+
+	"github.com/postroom/postroom/actors/ledger"
+	"github.com/postroom/postroom/internal/actorkit"
+	"github.com/postroom/postroom/messages"
+	"github.com/postroom/postroom/router"
+)
+
+// perform carries out the effects that the ledger has decided and nobody has
+// carried out yet, in their order.
+func (q *workQueue) perform(c *actorkit.Context) {
+	if len(q.ledger.Effects()) > q.performed {
+		q.performAll(c)
+	}
+	if len(q.notices) > 0 {
+		q.announceAll()
+	}
+}
+
+func (q *workQueue) performAll(c *actorkit.Context) {
+	// Effects() is asked again each time: an effect can cause another.
+	for q.performed < len(q.ledger.Effects()) {
+		effects := q.ledger.Effects()
+		e := &effects[q.performed]
+		q.performed++
+		switch e.Kind {
+		case ledger.HandedOver:
+			q.deliver(c, e, len(effects)-q.performed+1)
+		case ledger.Settled:
+			q.count(e.Owner.(*Window), 0, 1)
+		case ledger.LeaseLost:
+			q.leaseLost(e)
+		case ledger.Died:
+			q.died(e)
+		case ledger.Trimmed:
+			q.broker.notify(messages.Trimmed{Queue: q.source.Queue, ID: e.Letter.ID, Number: e.Letter.Number})
+		case ledger.AlarmRaised:
+			q.alarm(c, e.Alarm)
+		case ledger.Drained:
+			q.endDrains(nil)
+		}
+	}
+	q.ledger.ClearEffects()
+	q.performed = 0
+}
+
+// deliver hands a message to whom the ledger lent it. left is how many effects are
+// still to come, this one included: a guess at the size of the chunk.
+func (q *workQueue) deliver(c *actorkit.Context, e *ledger.Effect, left int) {
+	if e.Waiter != nil {
+		q.deliverToGet(c, e)
+		return
+	}
+	a := e.Consumer.Address.(*attached)
+	var d *messages.Delivery
+	switch {
+	case a.inner != nil:
+		s := a.slot(min(left, chunkMax))
+		d = &s.Delivery
+		q.ledger.Fill(e, d)
+		s.consumer = a.inner
+		s.until.Store(untilNano(d.Deadline))
+		if !a.dirty {
+			a.dirty = true
+			q.batches = append(q.batches, a)
+		}
+	default:
+		m := &messages.Deliver{Consumer: a.Tag}
+		d = &m.Delivery
+		q.ledger.Fill(e, d)
+		c.System().Send(a.foreign, m)
+	}
+	if q.broker.Listener != nil {
+		q.noteDelivered(d, a.Tag)
+	}
+}
+
+func (q *workQueue) noteDelivered(d *messages.Delivery, holder string) {
+	q.broker.notify(messages.Delivered{Queue: q.source.Queue, ID: d.ID, Consumer: holder, Tag: d.Tag, Attempt: d.Attempt, Deadline: d.Deadline})
+}
+
+// slot returns the next free slot of the chunk being filled.
+func (a *attached) slot(guess int) *slot {
+	if n := len(a.chunks); n > 0 {
+		last := a.chunks[n-1]
+		if len(last.slots) < cap(last.slots) {
+			last.slots = last.slots[:len(last.slots)+1]
+			return &last.slots[len(last.slots)-1]
+		}
+	}
+	k := &chunk{slots: make([]slot, 1, guess)}
+	a.chunks = append(a.chunks, k)
+	return &k.slots[0]
+}
+
+// deliverToGet answers a Get. One whose caller has gone leaves no lease: the
+// message goes back, interrupted (SPEC C6).
+func (q *workQueue) deliverToGet(c *actorkit.Context, e *ledger.Effect) {
+	p := e.Waiter.Address.(*pendingGet)
+	delete(q.gets, p.command)
+	tag, holder := e.Tag, e.Waiter.Holder
+	d := &messages.Delivery{}
+	q.ledger.Fill(e, d)
+	if !p.ref.Resolve(messages.Answer{Value: d}) {
+		_ = q.ledger.Release(c.Now(), tag) // the lease began in this very turn: it cannot be stale
+		return
+	}
+	if q.broker.Listener != nil {
+		q.noteDelivered(d, holder)
+	}
+}
+
+// flush sends what the turn has gathered: deliveries and window counts.
+func (q *workQueue) flush(c *actorkit.Context) {
+	for _, a := range q.batches {
+		q.flushTo(a)
+	}
+	clear(q.batches)
+	q.batches = q.batches[:0]
+	for _, n := range q.counts {
+		n.window.decided(n.decided, n.free)
+	}
+	clear(q.counts)
+	q.counts = q.counts[:0]
+}
+
+func (q *workQueue) flushTo(a *attached) {
+	for _, k := range a.chunks {
+		a.inner.self.Send(k)
+	}
+	clear(a.chunks)
+	a.chunks = a.chunks[:0]
+	a.dirty = false
+}
+
+// count gathers what a publisher is to be told at the end of the turn.
+func (q *workQueue) count(w *Window, decided, free int64) {
+	for i := range q.counts { // few publishers write in one turn
+		if q.counts[i].window == w {
+			q.counts[i].decided += decided
+			q.counts[i].free += free
+			return
+		}
+	}
+	q.counts = append(q.counts, windowCount{w, decided, free})
+}
+
+func (q *workQueue) leaseLost(e *ledger.Effect) {
+	tag := ""
+	if e.Consumer != nil {
+		tag = e.Consumer.Tag
+		if a := e.Consumer.Address.(*attached); a.inner != nil {
+			a.inner.self.Send(&leaseLost{tag: e.Tag})
+		}
+	}
+	if q.broker.Listener != nil {
+		q.broker.notify(messages.LeaseRanOut{Queue: q.source.Queue, Consumer: tag, Tag: e.Tag})
+	}
+}
+
+// answer carries the effects of a command out and then answers it. When they hold
+// an announcement, the router answers for us, once the event is on its way: that
+// is how a death is heard of before the settle that caused it returns (SPEC T6).
+func (q *workQueue) answer(c *actorkit.Context, cmd messages.Command, a messages.Answer) {
+	if len(q.ledger.Effects()) > q.performed {
+		q.performAll(c)
+	}
+	ref := c.Ref(cmd)
+	if n := len(q.notices); n > 0 {
+		last := q.notices[n-1]
+		last.Then = append(last.Then, func() { ref.Resolve(a) })
+		q.announceAll()
+		return
+	}
+	ref.Resolve(a)
+}
+
+func (q *workQueue) announceAll() {
+	notices := q.notices
+	q.notices = nil
+	for _, n := range notices {
+		q.broker.Router.Send(n)
+	}
+}
+
+// announce readies a system event; it leaves with the next answer or at the end
+// of the command.
+func (q *workQueue) announce(kind string, body any) {
+	q.notices = append(q.notices, &router.Announce{
+		Envelope: messages.Envelope{
+			ID: q.broker.NewID(), Topic: messages.SystemTopics + kind + "." + messages.TopicWord(q.source.Queue),
+			Body: marshal(body), ContentType: "application/json",
+		},
+		Lost: q.lost(),
+	})
+}
+
+func marshal(body any) []byte {
+	text, err := json.Marshal(body)
+	if err != nil {
+		panic(err) // our own structs of strings and numbers always marshal
+	}
+	return text
+}
+
+// DeathNotice is the body of an event on $sys.dead.<queue>.
+type DeathNotice struct {
+	Queue    string `json:"queue"`
+	ID       string `json:"id"`
+	Reason   string `json:"reason"`
+	Attempts int    `json:"attempts"`
+	Error    string `json:"error"`
+}
+
+// died announces a death and publishes the letter's copy where one is wanted.
+func (q *workQueue) died(e *ledger.Effect) {
+	l := e.Letter
+	if q.broker.Listener != nil {
+		q.broker.notify(messages.Died{Queue: q.source.Queue, ID: l.ID, Reason: l.Reason, Attempts: l.Attempts, ErrorBytes: len(l.Error)})
+	}
+	if e.Announce {
+		q.announce("dead", DeathNotice{Queue: q.source.Queue, ID: l.ID, Reason: l.Reason.String(), Attempts: l.Attempts, Error: l.Error})
+	}
+	if q.config.DeadLetterTopic != "" {
+		q.notices = append(q.notices, q.copyOf(l))
+	}
+}
+
+// copyOf is what is published on DeadLetterTopic (SPEC R7): the message without
+// its deadline, which would kill it again on arrival, and with its deaths as headers.
+func (q *workQueue) copyOf(l *messages.DeadLetter) *router.Announce {
+	e := l.Envelope()
+	e.Topic, e.ExpiresAt, e.Delay = q.config.DeadLetterTopic, time.Time{}, 0
+	headers := make(map[string]string, len(e.Headers)+6)
+	for k, v := range e.Headers {
+		headers[k] = v
+	}
+	const prefix = "postroom-death-"
+	headers[prefix+"count"] = strconv.Itoa(l.Deaths)
+	headers[prefix+"queue"] = l.Queue
+	headers[prefix+"reason"] = l.Reason.String()
+	headers[prefix+"attempts"] = strconv.Itoa(l.Attempts)
+	headers[prefix+"error"] = l.Error
+	for i, d := range l.History {
+		n := strconv.Itoa(i + 1)
+		headers[prefix+n] = d.Queue + " " + d.Reason.String() + " " + strconv.Itoa(d.Attempts) + " " + d.At.UTC().Format(time.RFC3339Nano)
+	}
+	e.Headers = headers
+	return &router.Announce{Envelope: e, Given: true, History: l.History, Deaths: l.Deaths, Lost: q.lost()}
+}
+
+// alarm publishes on $sys.alarm.<queue>.
+func (q *workQueue) alarm(c *actorkit.Context, alarm messages.Alarm) {
+	s := q.ledger.Stats(c.Now())
+	q.broker.notify(messages.AlarmRaised{Queue: q.source.Queue, Alarm: alarm})
+	q.announce("alarm", struct {
+		Queue       string  `json:"queue"`
+		Alarm       string  `json:"alarm"`
+		DeadLetters int     `json:"dead_letters"`
+		OldestAge   float64 `json:"oldest_age_seconds"`
+	}{q.source.Queue, alarm.String(), s.DeadLetters, s.OldestAge.Seconds()})
+}
+
+// lost returns what tells the queue of a lost announcement, to be counted.
+func (q *workQueue) lost() func() {
+	self := q.self
+	return func() { self.Send(&lostNotice{}) }
+}
+
+// lostNotice says that the router crashed on an announcement.
+type lostNotice struct{}

@@ -1,0 +1,145 @@
+package actors
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	"github.com/postroom/postroom/internal/actorkit"
+	"github.com/postroom/postroom/messages"
+)
+
+// Window bounds the puts of one publisher that count: those not yet accepted, or
+// with UntilSettled those not yet acked or dead, so that a fast producer waits for
+// its workers (SPEC A3). Several goroutines may use one window.
+type Window struct {
+	Size         int64
+	UntilSettled bool
+	// Report is told the result of each put in put order, on the queue's goroutine:
+	// it must only pass it on. nil: nobody.
+	Report func(id string, a messages.Answer)
+
+	inflight  atomic.Int64 // counts towards Size
+	undecided atomic.Int64 // sent and not yet accepted or refused
+	waiting   atomic.Int32 // refs in waiters
+
+	mu      sync.Mutex
+	waiters []messages.Ref
+	failed  []error // since the last Flush, at most failuresMax of them
+	missed  int     // failures beyond those
+}
+
+// failuresMax bounds the errors that Flush joins; the rest are counted.
+const failuresMax = 16
+
+// Enter takes n places, waiting for them when the window is full. An n larger than
+// the window enters when the window is empty. Errors: [messages.ErrBusy] with
+// noWait, [*messages.OutcomeError] (not sent) when ctx ends.
+func (w *Window) Enter(ctx context.Context, rt actorkit.Runtime, n int64, noWait bool) error {
+	for !w.tryEnter(n) {
+		if noWait {
+			return messages.ErrBusy
+		}
+		if err := w.wait(ctx, rt, n); err != nil {
+			return &messages.OutcomeError{Op: "put", Cause: err}
+		}
+	}
+	w.undecided.Add(n)
+	return nil
+}
+
+func (w *Window) tryEnter(n int64) bool {
+	now := w.inflight.Add(n)
+	if now <= w.Size || now == n {
+		return true
+	}
+	w.leave(n)
+	return false
+}
+
+// wait registers before it looks again: a place that came free in between would
+// otherwise be announced to nobody.
+func (w *Window) wait(ctx context.Context, rt actorkit.Runtime, n int64) error {
+	if err := rt.CheckContext(ctx); err != nil {
+		return err
+	}
+	cell := rt.NewCell()
+	w.mu.Lock()
+	w.waiters = append(w.waiters, cell.Ref())
+	w.waiting.Add(1)
+	w.mu.Unlock()
+	if in := w.inflight.Load(); in+n <= w.Size || in == 0 {
+		w.wake()
+	}
+	_, err := cell.Wait(ctx)
+	return err
+}
+
+// leave gives places back and wakes the waiters once half of the window is free:
+// waking at every place would cost a wake-up a message.
+func (w *Window) leave(n int64) {
+	if w.inflight.Add(-n) <= w.Size/2 && w.waiting.Load() > 0 {
+		w.wake()
+	}
+}
+
+func (w *Window) wake() {
+	w.mu.Lock()
+	waiters := w.waiters
+	w.waiters = nil
+	w.waiting.Store(0)
+	w.mu.Unlock()
+	for _, ref := range waiters {
+		ref.Resolve(messages.Answer{})
+	}
+}
+
+// decided is called by the queue when puts were accepted or refused; free of them
+// no longer count.
+func (w *Window) decided(n, free int64) {
+	left := w.undecided.Add(-n)
+	if free > 0 {
+		w.leave(free)
+	}
+	if left == 0 && w.waiting.Load() > 0 {
+		w.wake() // Flush waits for this
+	}
+}
+
+// refuse keeps an error for Flush.
+func (w *Window) refuse(err error) {
+	w.mu.Lock()
+	if len(w.failed) < failuresMax {
+		w.failed = append(w.failed, err)
+	} else {
+		w.missed++
+	}
+	w.mu.Unlock()
+}
+
+// Flush waits until every put sent so far was accepted or refused, and returns
+// the refusals since the last Flush, joined.
+func (w *Window) Flush(ctx context.Context, rt actorkit.Runtime) error {
+	for w.undecided.Load() > 0 {
+		cell := rt.NewCell()
+		w.mu.Lock()
+		w.waiters = append(w.waiters, cell.Ref())
+		w.waiting.Add(1)
+		w.mu.Unlock()
+		if w.undecided.Load() == 0 {
+			w.wake()
+		}
+		if _, err := cell.Wait(ctx); err != nil {
+			return &messages.OutcomeError{Op: "flush", Sent: true, Cause: err}
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	failed := w.failed
+	if w.missed > 0 {
+		failed = append(failed, errMore(w.missed))
+	}
+	w.failed, w.missed = nil, 0
+	return errors.Join(failed...)
+}

@@ -1,0 +1,152 @@
+package actors
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/postroom/postroom/internal/actorkit"
+	"github.com/postroom/postroom/messages"
+	"github.com/postroom/postroom/supervisor"
+)
+
+// worker runs a consumer's handler, one delivery after the other. It may block for
+// hours, so it lives on the lane for that. Its fields outlive a crash.
+type worker struct {
+	consumer *consumer
+	index    int
+	self     *actorkit.Address
+
+	idle    atomic.Bool
+	running atomic.Pointer[slot]
+
+	// The context that handlers get. It is shared by consecutive deliveries, since
+	// making one for each would cost more than the rest of the delivery, and replaced
+	// as soon as it was cancelled, which happens only while "its" delivery runs.
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+
+	// Of the consumer, which is the only one to touch them.
+	history     supervisor.History
+	crashes     uint64
+	after       time.Duration
+	down, stuck bool
+}
+
+func newWorker(k *consumer, index int) *worker {
+	w := &worker{consumer: k, index: index}
+	w.idle.Store(true)
+	w.newContext()
+	return w
+}
+
+func (w *worker) new() actorkit.Actor { return workerShell{w} }
+
+func (w *worker) newContext() {
+	w.ctx, w.cancel = context.WithCancelCause(w.consumer.broker.background())
+}
+
+// wakeUp sends the worker to its inbox if it is not there already, and reports
+// whether it had to.
+func (w *worker) wakeUp() bool {
+	if w.idle.Load() && w.idle.CompareAndSwap(true, false) {
+		w.self.Send(&wake{})
+		return true
+	}
+	return false
+}
+
+func (w *worker) onPanic(reason any, stack []byte, _ any) {
+	s := w.running.Load()
+	if s == nil {
+		return
+	}
+	k := w.consumer
+	k.broker.notify(messages.HandlerCrashed{Queue: k.queue.Queue, Consumer: k.tag, Tag: s.Tag, Reason: reason, Stack: stack})
+}
+
+// workerShell is the actor around a worker.
+type workerShell struct{ *worker }
+
+// Started looks into the inbox after a crash: what came meanwhile woke nobody.
+func (w workerShell) Started(c *actorkit.Context) {
+	if c.Restarted() > 0 {
+		w.idle.Store(false)
+		c.Self().Send(&wake{})
+	}
+}
+
+// Receive works until the inbox is empty, but not for ever: system messages, such
+// as the stop, wait for the end of a turn.
+func (w workerShell) Receive(c *actorkit.Context, msg any) {
+	if _, ok := msg.(*wake); !ok {
+		return
+	}
+	most, _ := w.consumer.broker.runtime.Turn()
+	for range most {
+		s := w.consumer.inbox.pop()
+		if s == nil {
+			w.idle.Store(true)
+			// A chunk that was pushed after the pop and before the store woke nobody.
+			if w.consumer.inbox.empty() || !w.idle.CompareAndSwap(true, false) {
+				return
+			}
+			continue
+		}
+		w.work(s)
+	}
+	c.Self().Send(&wake{})
+}
+
+// work runs the handler on one delivery and sends the queue what came of it.
+func (w *worker) work(s *slot) {
+	k := w.consumer
+	now := k.broker.runtime.Now()
+	s.worker, s.started, s.cancel = w, now, w.cancel
+	if until := s.until.Load(); until != 0 && now.UnixNano() >= until {
+		// Its lease ran out while it waited: another has it, or soon will (C3).
+		if s.takeBack() {
+			k.giveBack(messages.Ref{}, []*slot{s})
+		}
+		return
+	}
+	if !s.state.CompareAndSwap(slotWaiting, slotRunning) {
+		return // taken back
+	}
+	w.running.Store(s)
+	err := k.handler(w.ctx, &s.Delivery)
+	w.running.Store(nil)
+
+	flagged := !s.state.CompareAndSwap(slotRunning, slotOver)
+	var cause error
+	if flagged {
+		cause = context.Cause(w.ctx)
+		s.state.Store(slotOver)
+		w.newContext()
+	}
+	s.verdict(err, cause, k.config.Manual)
+	k.queue.Address.Send(s)
+	if flagged {
+		k.self.Send(&returned{s})
+	}
+}
+
+// verdict is what a handler's return means (SPEC C2).
+func (s *slot) verdict(err, cause error, manual bool) {
+	var in *messages.RetryInError
+	switch {
+	case manual:
+		s.quiet = true
+	case err == nil:
+		s.verb = messages.VerbAck
+	case errors.Is(cause, messages.ErrBrokerClosed):
+		s.verb = messages.VerbRelease // it was told to stop: no attempt is spent
+	case messages.IsPermanent(err):
+		s.verb, s.err = messages.VerbReject, err.Error()
+	case errors.As(err, &in):
+		s.verb, s.delay, s.err = messages.VerbNackIn, max(in.Delay, 0), err.Error()
+	default:
+		s.verb, s.err = messages.VerbNack, err.Error()
+	}
+}

@@ -1,0 +1,724 @@
+package actors
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"github.com/google/uuid"
+
+	"github.com/postroom/postroom/actors/ledger"
+	"github.com/postroom/postroom/internal/actorkit"
+	"github.com/postroom/postroom/messages"
+	"github.com/postroom/postroom/router"
+)
+
+// workQueue is one queue: a ledger that decides, and what it takes to carry its
+// decisions out. The value outlives crashes of the actor that runs it; the actor
+// is a queueShell.
+//
+// Every command goes the same way: the ledger decides and keeps a record, then
+// perform carries the effects out in order, then the command is answered. A panic
+// in between costs that command and nothing else: effects that were not carried
+// out yet are, when the actor has restarted (SPEC S3).
+type workQueue struct {
+	broker *Broker
+	source *messages.Source
+	config messages.QueueConfig
+	ledger *ledger.Ledger
+	self   *actorkit.Address
+
+	// performed is how many of the ledger's effects are carried out; it moves before
+	// each, so that an effect that panics is not tried for ever.
+	performed int
+	notices   []*router.Announce // to be sent with the next answer
+	batches   []*attached        // have deliveries to be sent at the end of the turn
+	counts    []windowCount      // to be told at the end of the turn
+
+	consumers map[string]*attached
+	gets      map[*messages.Get]*ledger.Waiter
+	drains    []messages.Ref
+
+	timer    actorkit.Timer
+	armedFor time.Time // zero: not armed
+	rings    int       // timer events in a row that did not come to their end
+
+	ended   error             // closed, deleted or quarantined
+	deleted *messages.Deleted // set when it is closed: nothing is left to read
+}
+
+// attached is a consumer as its queue sees it.
+type attached struct {
+	ledger.Consumer
+	consumer *Consumer
+	inner    *consumer // nil for an embedder's own actor
+	foreign  *actor.PID
+	chunks   []*chunk
+	dirty    bool // is in batches
+}
+
+// pendingGet is a Get in line.
+type pendingGet struct {
+	command *messages.Get
+	ref     messages.Ref
+}
+
+// windowCount gathers what one turn has to tell one publisher.
+type windowCount struct {
+	window        *Window
+	decided, free int64
+}
+
+// ringCrashesMax is how often one timer event may panic before the queue is
+// quarantined (SPEC S3).
+const ringCrashesMax = 3
+
+func newWorkQueue(b *Broker, source *messages.Source, config messages.QueueConfig, start time.Time) *workQueue {
+	draw := func(put, failure uint64) uint64 {
+		return b.runtime.Draw("backoff", fmt.Sprintf("%s/%d/%d", source.Queue, source.Incarnation, put), failure)
+	}
+	return &workQueue{
+		broker: b, source: source, config: config,
+		ledger:    ledger.New(source, config, start, ledger.Options{Draw: draw}),
+		consumers: map[string]*attached{},
+		gets:      map[*messages.Get]*ledger.Waiter{},
+	}
+}
+
+// queueShell is the actor around a workQueue.
+type queueShell struct{ *workQueue }
+
+func (q *workQueue) new() actorkit.Actor { return queueShell{q} }
+
+// Started checks the ledger after a crash and finishes what the crash left.
+func (q queueShell) Started(c *actorkit.Context) {
+	q.self = c.Self()
+	if c.Restarted() == 0 {
+		return
+	}
+	if q.rings >= ringCrashesMax {
+		q.quarantine(c, fmt.Errorf("its timer event panicked %d times", q.rings))
+	}
+	if err := q.ledger.CheckInvariants(); err != nil {
+		q.quarantine(c, err)
+	}
+	q.armedFor = time.Time{} // the ring that crashed will not ring again
+	q.perform(c)
+}
+
+// Receive implements [actorkit.Actor].
+func (q queueShell) Receive(c *actorkit.Context, msg any) {
+	q.probe("before", msg)
+	if q.ended != nil && q.refuse(c, msg) {
+		return
+	}
+	q.handle(c, msg)
+	q.perform(c)
+}
+
+// probe lets a test crash the actor at a named point.
+func (q *workQueue) probe(when string, msg any) {
+	if q.broker.Probe != nil {
+		q.broker.Probe(fmt.Sprintf("queue %s %s %T", q.source.Queue, when, msg))
+	}
+}
+
+// handle says which method handles which message. Puts and settles leave handing
+// over to the end of the turn, so that a burst becomes one batch; all others see
+// a queue that has handed over what it could.
+func (q queueShell) handle(c *actorkit.Context, msg any) {
+	switch msg := msg.(type) {
+	case *Put:
+		q.put(c, msg)
+		return
+	case *slot:
+		q.handlerReturned(c, msg)
+		return
+	case *router.Copy:
+		q.takeCopy(c, msg)
+		return
+	case *PutBatch:
+		q.putBatch(c, &msg.PutBatch, msg.Given)
+		return
+	case *messages.SettleBatch:
+		q.settleBatch(c, msg)
+		return
+	case *messages.Put:
+		q.putFromActor(c, msg)
+		return
+	case settlement:
+		q.settle(c, msg)
+		return
+	}
+
+	q.handOver(c)
+	switch msg := msg.(type) {
+	case *ring:
+		q.rang(c)
+	case *messages.PutBatch:
+		q.putBatchFromActor(c, msg)
+	case *keepAlive:
+		q.keepAlive(c, msg)
+	case *messages.Get:
+		q.get(c, msg)
+	case *CancelGet:
+		q.cancelGet(msg)
+	case *attach:
+		q.attach(c, msg)
+	case *detach:
+		q.detach(c, msg)
+	case *giveBack:
+		q.giveBack(c, msg)
+	case *effectivePrefetch:
+		q.ledger.SetPrefetch(c.Now(), msg.consumer.tag, msg.n)
+	case *messages.SetPrefetch: // of an embedder's actor: nobody stands in between
+		q.ledger.SetPrefetch(c.Now(), msg.Tag, msg.Prefetch)
+		q.answer(c, msg, messages.Answer{})
+	case *crashed:
+		q.crashed(c, msg)
+	case *lostNotice:
+		q.ledger.CountLostNotice()
+	case *holderEnded:
+		q.holderEnded(c, msg.tag)
+	case *EndHolder:
+		q.ledger.HolderEnded(c.Now(), msg.Holder)
+		q.answer(c, msg, messages.Answer{})
+	case *stopConsumer: // of an embedder's actor
+		q.stopForeign(c, msg)
+	case *messages.Pause:
+		q.ledger.Pause(c.Now())
+		q.answer(c, msg, messages.Answer{})
+	case *messages.Resume:
+		q.resume(c, msg)
+	case *messages.Purge:
+		n := q.ledger.Purge(c.Now())
+		q.answer(c, msg, messages.Answer{N: int64(n)})
+	case *messages.Peek:
+		q.answer(c, msg, messages.Answer{Value: q.ledger.Peek(msg.N)})
+	case *messages.Drain:
+		q.drains = append(q.drains, c.Ref(msg))
+		q.ledger.Drain(c.Now())
+	case *messages.DeadLettersQuery:
+		q.answer(c, msg, messages.Answer{N: int64(q.ledger.LastLetter()), Value: q.ledger.DeadLetters(msg.After, msg.N)})
+	case *messages.Discard:
+		n := q.ledger.Discard(c.Now(), msg.IDs)
+		q.answer(c, msg, messages.Answer{N: int64(n)})
+	case *redriveLetter:
+		result, err := q.ledger.Redrive(c.Now(), msg.number)
+		q.answer(c, msg, messages.Answer{N: duplicate(result.Duplicate), Err: err})
+	case *removeLetter:
+		q.ledger.RemoveLetter(c.Now(), msg.number)
+		q.answer(c, msg, messages.Answer{})
+	case *messages.QueueStatsQuery:
+		q.answer(c, msg, messages.Answer{Value: q.stats(c)})
+	case *closeQueue:
+		q.close(c, msg)
+	case messages.Command:
+		q.answer(c, msg, messages.Answer{Err: &messages.ArgumentError{
+			Op: "queue", Argument: fmt.Sprintf("%T", msg), Problem: "is not for a queue; the broker's actor takes it"}})
+	}
+}
+
+// settlement is what messages.Ack, Nack, Reject, Touch and Settle have in common.
+type settlement interface {
+	messages.Command
+	Settled() messages.Settlement
+}
+
+// EndTurn hands over what the turn made ready and tells everybody.
+func (q queueShell) EndTurn(c *actorkit.Context) {
+	q.perform(c)
+	if q.ended == nil {
+		q.handOver(c)
+	}
+	q.flush(c)
+	q.arm(c)
+}
+
+// ---- puts ----
+
+func (q *workQueue) put(c *actorkit.Context, m *Put) {
+	p := ledger.Put{Envelope: m.Envelope, GivenID: m.Given}
+	w := m.Window
+	if w != nil && w.UntilSettled {
+		p.Owner = w
+	}
+	if moved := m.moved; moved != nil {
+		p.Redriven, p.Deliveries, p.Deaths, p.History = true, moved.deliveries, moved.deaths, moved.history
+	}
+	result, err := q.ledger.Put(c.Now(), &p)
+	if q.broker.Listener != nil {
+		q.notePut(&p, err)
+	}
+	q.probe("after", m)
+	a := messages.Answer{N: duplicate(result.Duplicate), Err: err}
+	if w != nil {
+		free := int64(1)
+		if w.UntilSettled && err == nil && !result.Duplicate {
+			free = 0 // until Settled
+		}
+		q.count(w, 1, free)
+		if err != nil {
+			w.refuse(err)
+		}
+		if w.Report != nil {
+			w.Report(m.Envelope.ID, a)
+		}
+	}
+	if m.Reply.To != nil || c.Sender() != nil || len(q.ledger.Effects()) > 0 {
+		q.answer(c, m, a)
+	}
+}
+
+func (q *workQueue) notePut(p *ledger.Put, err error) {
+	if err != nil {
+		q.broker.notify(messages.Refused{Queue: q.source.Queue, ID: p.Envelope.ID, Reason: errors.Unwrap(err)})
+		return
+	}
+	q.broker.notify(messages.Accepted{Queue: q.source.Queue, ID: p.Envelope.ID, Delayed: p.Envelope.Delay})
+}
+
+func duplicate(d bool) int64 {
+	if d {
+		return 1
+	}
+	return 0
+}
+
+// putFromActor is a put that did not come through the door: nobody has checked it
+// or made its id, and nothing but InboxLimit keeps its sender from flooding (A3).
+func (q *workQueue) putFromActor(c *actorkit.Context, m *messages.Put) {
+	given := m.Envelope.ID != ""
+	if err := q.checkFromActor(c, &m.Envelope); err != nil {
+		q.answer(c, m, messages.Answer{Err: err})
+		return
+	}
+	q.put(c, &Put{Put: *m, Given: given})
+}
+
+func (q *workQueue) checkFromActor(c *actorkit.Context, e *messages.Envelope) error {
+	if limit := q.config.InboxLimit; limit >= 0 && c.Self().Pending() > limit {
+		q.ledger.CountBusy()
+		return &messages.PutError{Queue: q.source.Queue, ID: e.ID, Reason: messages.ErrBusy}
+	}
+	if err := q.broker.Limits.Check("put", e); err != nil {
+		return err
+	}
+	if e.ID == "" {
+		e.ID = q.broker.NewID()
+	}
+	return nil
+}
+
+// NewID makes an id from the runtime's random source (SPEC E3).
+func (b *Broker) NewID() string {
+	id, err := uuid.NewRandomFromReader(b.runtime.Random())
+	if err != nil {
+		panic(fmt.Sprintf("random source: %v", err)) // crypto/rand does not fail
+	}
+	return id.String()
+}
+
+func (q *workQueue) putBatchFromActor(c *actorkit.Context, m *messages.PutBatch) {
+	given := make([]bool, len(m.Envelopes))
+	for i := range m.Envelopes {
+		given[i] = m.Envelopes[i].ID != ""
+		if err := q.checkFromActor(c, &m.Envelopes[i]); err != nil {
+			q.answer(c, m, messages.Answer{Err: err})
+			return
+		}
+	}
+	q.putBatch(c, m, given)
+}
+
+func (q *workQueue) putBatch(c *actorkit.Context, m *messages.PutBatch, given []bool) {
+	results := make([]messages.PutResult, len(m.Envelopes))
+	for i := range m.Envelopes {
+		p := ledger.Put{Envelope: m.Envelopes[i], GivenID: given[i]}
+		r, err := q.ledger.Put(c.Now(), &p)
+		if q.broker.Listener != nil {
+			q.notePut(&p, err)
+		}
+		results[i] = messages.PutResult{ID: p.Envelope.ID, Duplicate: r.Duplicate, Err: err}
+	}
+	q.probe("after", m)
+	q.answer(c, m, messages.Answer{Value: results})
+}
+
+func (q *workQueue) takeCopy(c *actorkit.Context, m *router.Copy) {
+	p := ledger.Put{Envelope: *m.Envelope, GivenID: m.Given, Details: m.Details, History: m.History, Deaths: m.Deaths}
+	result, err := q.ledger.Put(c.Now(), &p)
+	q.probe("after", m)
+	if err != nil {
+		q.broker.notify(messages.CopyRefused{Queue: q.source.Queue, Topic: m.Envelope.Topic, Reason: err})
+		m.Refuse()
+		return
+	}
+	m.Accept(result.Duplicate)
+}
+
+// ---- settles ----
+
+func (q *workQueue) settle(c *actorkit.Context, m settlement) {
+	at, err := q.settleOne(c, m.Settled())
+	q.probe("after", m)
+	q.answer(c, m, messages.Answer{At: at, Err: err})
+}
+
+func (q *workQueue) settleBatch(c *actorkit.Context, m *messages.SettleBatch) {
+	results := make([]messages.SettleResult, len(m.Settlements))
+	for i, s := range m.Settlements {
+		results[i].Deadline, results[i].Err = q.settleOne(c, s)
+	}
+	q.probe("after", m)
+	q.answer(c, m, messages.Answer{Value: results})
+}
+
+// settleOne fences the receipt by the queue's incarnation (Q3) and applies the verb.
+func (q *workQueue) settleOne(c *actorkit.Context, s messages.Settlement) (time.Time, error) {
+	r := s.Receipt
+	if r.Incarnation != 0 && r.Incarnation != q.source.Incarnation {
+		return time.Time{}, q.ledger.RefuseForeign(s.Verb, r)
+	}
+	now, tag, why := c.Now(), r.Tag, messages.CutError(s.Error)
+	var at time.Time
+	var err error
+	switch s.Verb {
+	case messages.VerbAck:
+		err = q.ledger.Ack(now, tag)
+	case messages.VerbNack:
+		err = q.ledger.Nack(now, tag, why)
+	case messages.VerbNackIn:
+		if s.Delay < 0 {
+			return at, &messages.ArgumentError{Op: "nack", Argument: "delay", Problem: "must not be negative"}
+		}
+		err = q.ledger.NackIn(now, tag, s.Delay, why)
+	case messages.VerbReject:
+		err = q.ledger.Reject(now, tag, why)
+	case messages.VerbRelease:
+		err = q.ledger.Release(now, tag)
+	case messages.VerbTouch:
+		switch {
+		case s.Delay < 0:
+			return at, &messages.ArgumentError{Op: "touch", Argument: "extension", Problem: "must not be negative"}
+		case s.Delay == 0:
+			at, err = q.ledger.Touch(now, tag)
+		default:
+			at, err = q.ledger.TouchFor(now, tag, s.Delay)
+		}
+	default:
+		return at, &messages.ArgumentError{Op: "settle", Argument: "verb", Problem: "is unknown"}
+	}
+	if q.broker.Listener != nil {
+		q.noteSettle(s.Verb, tag, err)
+	}
+	return at, err
+}
+
+func (q *workQueue) noteSettle(verb messages.Verb, tag uint64, err error) {
+	var stale *messages.StaleError
+	if errors.As(err, &stale) {
+		q.broker.notify(messages.Stale{Queue: q.source.Queue, Tag: tag, Verb: verb, Ended: stale.Ended})
+		return
+	}
+	q.broker.notify(messages.Settled{Queue: q.source.Queue, Tag: tag, Verb: verb})
+}
+
+// handlerReturned settles what a handler's return means (SPEC C2). A handler that
+// has settled by itself has its return ignored, and uncounted; one whose lease ran
+// out is late, and counted.
+func (q *workQueue) handlerReturned(c *actorkit.Context, s *slot) {
+	if s.quiet {
+		q.ledger.Started(c.Now(), s.Tag) // or a lease lost later would count as never begun
+	}
+	if !s.quiet {
+		if _, end := q.ledger.LeaseEnd(s.Tag); end == messages.LeaseRunning || end == messages.LeaseExpired {
+			// The answer is nobody's: a stale one is in the counters and the listener.
+			_, _ = q.settleOne(c, messages.Settlement{Receipt: s.Receipt(), Verb: s.verb, Delay: s.delay, Error: s.err})
+		}
+	}
+	q.ledger.Returned(c.Now(), s.consumer.tag, s.Tag)
+	q.probe("after", s)
+}
+
+// keepAlive notes which handlers have begun, touches what the consumer keeps and
+// tells it what is lost.
+func (q *workQueue) keepAlive(c *actorkit.Context, m *keepAlive) {
+	for _, tag := range m.started {
+		q.ledger.Started(c.Now(), tag)
+	}
+	for _, s := range m.touch {
+		at, err := q.ledger.Touch(c.Now(), s.Tag)
+		if err != nil {
+			m.consumer.self.Send(&leaseLost{tag: s.Tag})
+			continue
+		}
+		s.until.Store(untilNano(at))
+	}
+	q.probe("after", m)
+}
+
+func (q *workQueue) crashed(c *actorkit.Context, m *crashed) {
+	q.ledger.Crashed(c.Now(), m.tag, messages.CutError(m.err))
+	q.ledger.Returned(c.Now(), m.consumer.tag, m.tag)
+	q.probe("after", m)
+}
+
+// giveBack returns leases that nobody worked on (SPEC R10). One that is over
+// already counts for nothing: its consumer could not know.
+func (q *workQueue) giveBack(c *actorkit.Context, m *giveBack) {
+	for _, s := range m.slots {
+		if _, end := q.ledger.LeaseEnd(s.Tag); end == messages.LeaseRunning {
+			_, _ = q.settleOne(c, messages.Settlement{Receipt: s.Receipt(), Verb: messages.VerbRelease})
+		}
+		q.ledger.Returned(c.Now(), m.consumer.tag, s.Tag)
+	}
+	q.probe("after", m)
+	q.answer(c, m, messages.Answer{})
+}
+
+// ---- gets ----
+
+func (q *workQueue) get(c *actorkit.Context, m *messages.Get) {
+	ref := c.Ref(m)
+	w := &ledger.Waiter{Holder: m.Session, AckTimeout: m.AckTimeout, NoTimeout: m.NoTimeout, Address: &pendingGet{command: m, ref: ref}}
+	q.gets[m] = w
+	q.ledger.Want(c.Now(), w)
+	q.probe("after", m)
+	q.handOver(c)
+	if _, waits := q.gets[m]; waits && m.NoWait {
+		q.ledger.Unwant(w)
+		delete(q.gets, m)
+		q.answer(c, m, messages.Answer{Err: messages.ErrEmpty})
+	}
+}
+
+func (q *workQueue) cancelGet(m *CancelGet) {
+	if w := q.gets[m.Get]; w != nil {
+		q.ledger.Unwant(w)
+		delete(q.gets, m.Get)
+	}
+}
+
+// ---- consumers ----
+
+func (q *workQueue) attach(c *actorkit.Context, m *attach) {
+	k := m.consumer
+	a := &attached{consumer: k, inner: k.inner, foreign: k.foreign}
+	a.Consumer = ledger.Consumer{
+		Tag: k.Tag, Prefetch: k.Config.Prefetch, AckTimeout: k.Config.AckTimeout,
+		NoTimeout: k.Config.NoTimeout, Handler: k.inner != nil, Address: a,
+	}
+	err := q.ledger.Attach(c.Now(), &a.Consumer)
+	if err == nil {
+		q.consumers[k.Tag] = a
+	}
+	q.probe("after", m)
+	q.answer(c, m, messages.Answer{Value: k, Err: err})
+}
+
+func (q *workQueue) detach(c *actorkit.Context, m *detach) {
+	q.ledger.Detach(c.Now(), m.consumer.tag)
+	q.probe("after", m)
+	if a := q.consumers[m.consumer.tag]; a != nil {
+		q.flushTo(a) // detached must come behind the last delivery
+	}
+	m.consumer.self.Send(&detached{})
+}
+
+func (q *workQueue) holderEnded(c *actorkit.Context, tag string) {
+	q.ledger.Detach(c.Now(), tag)
+	q.ledger.HolderEnded(c.Now(), tag)
+	delete(q.consumers, tag)
+}
+
+// stopForeign ends an embedder's actor as a consumer: it is told once, and what
+// it holds stays leased.
+func (q *workQueue) stopForeign(c *actorkit.Context, m *stopConsumer) {
+	a := q.consumers[m.tag]
+	if a == nil || a.foreign == nil {
+		q.answer(c, m, messages.Answer{Err: &messages.NotFoundError{Op: "cancel", What: "consumer", Name: m.tag}})
+		return
+	}
+	q.ledger.Detach(c.Now(), m.tag)
+	delete(q.consumers, m.tag)
+	if m.holderGone {
+		q.ledger.HolderEnded(c.Now(), m.tag)
+	}
+	q.foreignEnded(c, a, m.reason)
+	q.answer(c, m, messages.Answer{})
+}
+
+func (q *workQueue) foreignEnded(c *actorkit.Context, a *attached, reason error) {
+	q.broker.ended(a.consumer, reason)
+	q.broker.pool.Send(&consumerGone{a.consumer})
+	c.System().Send(a.foreign, &messages.ConsumerEnded{Tag: a.Tag, Reason: reason})
+}
+
+// ---- the rest ----
+
+func (q *workQueue) resume(c *actorkit.Context, m *messages.Resume) {
+	q.ledger.Resume(c.Now())
+	q.endDrains(&messages.QueueStateError{Op: "drain", Queue: q.source.Queue, Reason: messages.ErrResumed})
+	q.answer(c, m, messages.Answer{})
+}
+
+func (q *workQueue) endDrains(err error) {
+	drains := q.drains
+	q.drains = nil
+	for _, ref := range drains {
+		ref.Resolve(messages.Answer{Err: err})
+	}
+}
+
+func (q *workQueue) stats(c *actorkit.Context) messages.QueueStats {
+	return q.ledger.Stats(c.Now())
+}
+
+func (q *workQueue) rang(c *actorkit.Context) {
+	q.armedFor = time.Time{}
+	q.rings++
+	q.ledger.Tick(c.Now())
+	q.probe("after", &ring{})
+	q.perform(c)
+	q.rings = 0
+	if s := q.ledger.Stats(c.Now()); s.Ready+s.Delayed+s.Leased == 0 {
+		q.ledger.Trim()
+	}
+}
+
+// close ends the queue, tells everybody who waits for it and its desk.
+func (q *workQueue) close(c *actorkit.Context, m *closeQueue) {
+	s := q.stats(c)
+	held := s.Ready + s.Delayed + s.Leased
+	if (m.ifEmpty && held+s.DeadLetters > 0) || (m.ifUnused && s.Consumers > 0) {
+		q.answer(c, m, messages.Answer{Err: &messages.InUseError{Queue: q.source.Queue, Messages: held, Consumers: s.Consumers}})
+		return
+	}
+	if q.ended == nil {
+		q.ended = m.reason
+	}
+	n, letters := q.ledger.Close(c.Now())
+	q.deleted = &messages.Deleted{Messages: n, DeadLetters: letters}
+	q.perform(c)
+	q.dismiss(c, m.reason)
+	if q.timer != nil {
+		q.timer.Stop()
+	}
+	q.probe("after", m)
+	q.answer(c, m, messages.Answer{Value: *q.deleted})
+}
+
+// dismiss answers every waiter and ends every consumer: nobody waits for ever.
+func (q *workQueue) dismiss(c *actorkit.Context, reason error) {
+	gone := func(op string) error {
+		return &messages.QueueStateError{Op: op, Queue: q.source.Queue, Reason: reason}
+	}
+	for _, w := range q.gets {
+		q.ledger.Unwant(w)
+		w.Address.(*pendingGet).ref.Resolve(messages.Answer{Err: gone("get")})
+	}
+	clear(q.gets)
+	q.endDrains(gone("drain"))
+	for _, a := range sortedByTag(q.consumers) {
+		if a.inner != nil {
+			a.consumer.gone.Store(true)
+			q.flushTo(a)
+			a.inner.self.Send(&queueGone{reason: gone("consume")})
+			continue
+		}
+		q.foreignEnded(c, a, gone("consume"))
+	}
+	clear(q.consumers)
+}
+
+// quarantine keeps a queue that failed its own checks readable and idle (S3).
+func (q *workQueue) quarantine(c *actorkit.Context, why error) {
+	if q.ended != nil {
+		return
+	}
+	q.ended = messages.ErrQuarantined
+	q.ledger.Quarantine()
+	q.dismiss(c, messages.ErrQuarantined)
+	q.broker.notify(messages.Quarantined{Queue: q.source.Queue, Reason: why})
+	q.announce("quarantined", struct {
+		Queue string `json:"queue"`
+		Error string `json:"error"`
+	}{q.source.Queue, messages.CutError(why.Error())})
+}
+
+// refuse answers what an ended queue does not do any more; a quarantined one can
+// still be read and deleted. It reports whether it took the message.
+func (q *workQueue) refuse(c *actorkit.Context, msg any) bool {
+	switch msg := msg.(type) {
+	case *messages.QueueStatsQuery, *messages.Peek, *messages.DeadLettersQuery:
+		if q.deleted == nil {
+			return false
+		}
+	case *closeQueue:
+		if q.deleted == nil {
+			return false
+		}
+		q.dismiss(c, q.ended)
+		c.Answer(msg, messages.Answer{Value: *q.deleted})
+		return true
+	}
+	why := &messages.QueueStateError{Op: commandName(msg), Queue: q.source.Queue, Reason: q.ended}
+	switch msg := msg.(type) {
+	case *Put:
+		msg.Fail(&messages.PutError{Queue: q.source.Queue, ID: msg.Envelope.ID, Reason: q.ended})
+	case messages.Command:
+		c.Answer(msg, messages.Answer{Err: why})
+	case messages.Failer:
+		msg.Fail(why)
+	}
+	return true
+}
+
+// commandName is a command's name for an error: the type's, in small letters.
+func commandName(msg any) string {
+	if s, ok := msg.(settlement); ok {
+		return s.Settled().Verb.String()
+	}
+	name := fmt.Sprintf("%T", msg)
+	return strings.ToLower(name[strings.LastIndexByte(name, '.')+1:])
+}
+
+// handOver lends what can be lent, until nothing moves: a Get whose caller has
+// gone gives its message back, which may go to the next.
+func (q *workQueue) handOver(c *actorkit.Context) {
+	for {
+		q.ledger.HandOver(c.Now())
+		if len(q.ledger.Effects()) == q.performed {
+			return
+		}
+		q.perform(c)
+	}
+}
+
+// arm sets the timer to the ledger's next deadline. It is left alone while it
+// would ring early enough anyway: an early ring does no harm, and most leases end
+// long before their deadline.
+func (q *workQueue) arm(c *actorkit.Context) {
+	if q.ended != nil {
+		return
+	}
+	if q.ledger.Behind() {
+		q.self.Send(&ring{})
+		return
+	}
+	next, ok := q.ledger.NextDeadline()
+	if !ok || (!q.armedFor.IsZero() && !next.Before(q.armedFor)) {
+		return
+	}
+	wait := max(next.Sub(c.Now()), 0)
+	q.armedFor = next
+	if q.timer == nil {
+		self := q.self
+		q.timer = q.broker.runtime.AfterFunc(wait, func() { self.Send(&ring{}) })
+		return
+	}
+	q.timer.Reset(wait)
+}
