@@ -1,0 +1,129 @@
+package postroom
+
+import (
+	"github.com/postroom/postroom/actors"
+	"github.com/postroom/postroom/internal/actorkit"
+	"github.com/postroom/postroom/messages"
+	"github.com/postroom/postroom/supervisor"
+)
+
+// Option changes one thing about a broker that is being opened.
+type Option func(*options) error
+
+type options struct {
+	name     string
+	limits   Limits
+	listener Listener
+	executor actorkit.Executor
+	restart  supervisor.Policy
+	runtime  actorkit.Runtime
+	system   *actorkit.System
+	probe    func(point string)
+}
+
+// WithName puts the broker's actors below this name; "postroom" without it. Two
+// brokers in one actor system need two names.
+func WithName(name string) Option {
+	return func(o *options) error {
+		o.name = name
+		return messages.CheckQueueName("open", name)
+	}
+}
+
+// WithLimits bounds ids, headers and bodies; a zero field keeps its default.
+func WithLimits(l Limits) Option {
+	return func(o *options) error {
+		if l.IDBytes < Unlimited || l.Headers < Unlimited || l.HeaderBytes < Unlimited || l.BodyBytes < Unlimited {
+			return &ArgumentError{Op: "open", Argument: "Limits", Problem: "must be positive, 0 for the default or Unlimited (-1)"}
+		}
+		o.limits = l
+		return nil
+	}
+}
+
+// WithListener has l told of what happens inside, see [Listener]. Given twice, both
+// are told, in order.
+func WithListener(l Listener) Option {
+	return func(o *options) error {
+		if l == nil {
+			return &ArgumentError{Op: "open", Argument: "listener", Problem: "must not be nil"}
+		}
+		if first := o.listener; first != nil {
+			o.listener = func(n Notice) { first(n); l(n) }
+			return nil
+		}
+		o.listener = l
+		return nil
+	}
+}
+
+// WithLanes runs the broker's own actors on GOMAXPROCS goroutines instead of one
+// for each active actor: more messages a second through one busy queue, longer
+// waits when many are busy. Handlers always have goroutines of their own.
+func WithLanes() Option {
+	return func(o *options) error {
+		o.executor = actorkit.Lanes
+		return nil
+	}
+}
+
+// WithRestarts says how long crashed handlers wait for their worker's restart and
+// when a consumer gives up; a zero field keeps its default.
+func WithRestarts(p supervisor.Policy) Option {
+	return func(o *options) error {
+		o.restart = p
+		return p.Validate()
+	}
+}
+
+// WithRuntime runs the broker on a clock, executor and randomness made elsewhere.
+// It is for package simulation: the type it takes cannot be named outside this
+// module. system may be nil.
+func WithRuntime(rt actorkit.Runtime, system *actorkit.System) Option {
+	return func(o *options) error {
+		o.runtime, o.system = rt, system
+		return nil
+	}
+}
+
+// WithProbe has probe called at named points of the queue and router actors. It is
+// for crash tests: a probe that panics shows what a crash at that point costs.
+func WithProbe(probe func(point string)) Option {
+	return func(o *options) error {
+		o.probe = probe
+		return nil
+	}
+}
+
+func settings(list []Option) (*options, error) {
+	o := &options{name: "postroom"}
+	for _, option := range list {
+		if option == nil {
+			return nil, &ArgumentError{Op: "open", Argument: "option", Problem: "must not be nil"}
+		}
+		if err := option(o); err != nil {
+			return nil, err
+		}
+	}
+	return o, nil
+}
+
+func (o *options) start(system func(actorkit.Runtime) *actorkit.System) (*Broker, error) {
+	b := &Broker{}
+	rt := o.runtime
+	if rt == nil {
+		b.runtime = actorkit.NewReal(actorkit.RealConfig{Executor: o.executor})
+		rt = b.runtime
+	}
+	core, err := actors.Start(actors.Config{
+		System: system(rt), Limits: o.limits, Listener: o.listener, Restart: o.restart, Probe: o.probe,
+	})
+	if err != nil {
+		if b.runtime != nil {
+			b.runtime.Close()
+		}
+		return nil, err
+	}
+	b.core = core
+	return b, nil
+}

@@ -1,0 +1,67 @@
+package simulation
+
+import (
+	"container/heap"
+	"time"
+)
+
+// timer is one call at an instant of the simulated clock.
+type timer struct {
+	runtime *Runtime
+	at      time.Time
+	tie     uint64 // drawn anew at each Reset
+	fn      func()
+	index   int // in the heap, -1 while not set
+}
+
+// Reset implements actorkit.Timer.
+func (t *timer) Reset(d time.Duration) {
+	t.Stop()
+	if t.runtime.closing {
+		return
+	}
+	t.at = t.runtime.now.Add(max(0, d))
+	t.tie = t.runtime.draw("tie", &t.runtime.draws.tie)
+	heap.Push(&t.runtime.timers, t)
+}
+
+// Stop implements actorkit.Timer.
+func (t *timer) Stop() {
+	if t.index >= 0 && t.index < len(t.runtime.timers) && t.runtime.timers[t.index] == t {
+		heap.Remove(&t.runtime.timers, t.index)
+	}
+}
+
+// timers is a heap, the next to ring first.
+type timers []*timer
+
+func (h timers) Len() int { return len(h) }
+
+func (h timers) Less(i, j int) bool {
+	if !h[i].at.Equal(h[j].at) {
+		return h[i].at.Before(h[j].at)
+	}
+	return h[i].tie < h[j].tie
+}
+
+func (h timers) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = i, j
+}
+
+// Push implements [heap.Interface].
+func (h *timers) Push(x any) {
+	t := x.(*timer)
+	t.index = len(*h)
+	*h = append(*h, t)
+}
+
+// Pop implements [heap.Interface].
+func (h *timers) Pop() any {
+	last := len(*h) - 1
+	t := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	t.index = -1
+	return t
+}
