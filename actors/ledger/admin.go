@@ -140,6 +140,7 @@ func (l *Ledger) Close(now time.Time) (messagesDropped, lettersDropped int) {
 	if l.gone == messages.ErrQueueClosed {
 		return 0, 0
 	}
+	l.catchUp() // what was due to die is counted with the letters
 	return l.closed()
 }
 
@@ -162,8 +163,8 @@ func (l *Ledger) closed() (messagesDropped, lettersDropped int) {
 		l.seats.remove(c)
 		c.attached, c.leases, c.back = false, 0, tagSet{}
 	}
-	// What a closed queue still answers is its counters and its state. All else is
-	// let go, so that a deleted queue somebody holds on to costs little.
+	// What a closed queue still answers is its counters and its state. All else is let
+	// go, so that a deleted queue that somebody holds on to costs little.
 	*l = Ledger{
 		source: l.source, config: l.config, start: l.start, seed: l.seed, journal: l.journal, folding: l.folding,
 		now: l.now, clock: l.clock, gone: messages.ErrQueueClosed, paused: l.paused, draining: l.draining,

@@ -29,12 +29,12 @@ func (l *Ledger) admits(size int64, priority uint8) (fits bool, err error) {
 }
 
 // makeRoom kills the head of the lowest non-empty priority, fresh lane first, until
-// the bounds hold again. The newcomer is in already: it is behind all of its lane,
-// and admits has seen that those before it suffice. In this order a redrive has
-// taken its letter before a death can trim it.
-func (l *Ledger) makeRoom() {
+// the bounds hold again. The newcomer is in already and is passed over: admits has
+// seen that the others suffice. In this order a redrive has taken its letter before
+// a death can trim it.
+func (l *Ledger) makeRoom(newcomer *entry) {
 	for (l.config.MaxMessages >= 0 && l.total() > l.config.MaxMessages) ||
 		(l.config.MaxBytes >= 0 && l.bytes > l.config.MaxBytes) {
-		l.die(l.lanes.lowest(), death{reason: messages.Overflowed})
+		l.die(l.lanes.lowest(newcomer), death{reason: messages.Overflowed})
 	}
 }

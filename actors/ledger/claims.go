@@ -13,6 +13,7 @@ type claims struct {
 	slab []claim
 	free claimRef    // first of the chain of unused places, through pos
 	heap []claimSlot // by release, then put number: the first is the oldest
+	last int64       // latest release ever: one wake-up for all of them is enough
 }
 
 type claimRef uint32
@@ -49,6 +50,7 @@ func (c *claims) add(n claim) claimRef {
 		c.slab = append(c.slab, n)
 		r = claimRef(len(c.slab))
 	}
+	c.last = max(c.last, n.release)
 	c.heap = append(c.heap, claimSlot{})
 	c.up(len(c.heap)-1, claimSlot{n.release, r})
 	return r
@@ -146,17 +148,17 @@ func (l *Ledger) dropClaim(r claimRef, why RecordKind) {
 	if why == RecordClaimDropped {
 		l.counters.ClaimsDropped++
 	}
-	l.index.remove(c.hash, nil, r)
+	l.freeClaim(r)
+}
+
+func (l *Ledger) freeClaim(r claimRef) {
+	l.index.remove(l.claims.at(r).hash, nil, r)
 	l.claims.remove(r)
 }
 
-// trimClaims frees the ids whose window is over and packs the slab once most of it
-// is unused.
+// trimClaims packs the slab once most of it is unused.
 func (l *Ledger) trimClaims() {
 	c := &l.claims
-	for l.gone == nil && c.first() <= l.now {
-		l.dropClaim(c.heap[0].ref, RecordClaimFreed)
-	}
 	if len(c.heap) == 0 {
 		*c = claims{}
 		return
@@ -164,7 +166,7 @@ func (l *Ledger) trimClaims() {
 	if len(c.slab) < 2*len(c.heap) {
 		return
 	}
-	packed := claims{slab: make([]claim, 0, len(c.heap)), heap: make([]claimSlot, 0, len(c.heap))}
+	packed := claims{slab: make([]claim, 0, len(c.heap)), heap: make([]claimSlot, 0, len(c.heap)), last: c.last}
 	for _, s := range c.heap {
 		old := *c.at(s.ref)
 		slot := &l.index.slots[l.index.where(old.hash, nil, s.ref)]

@@ -89,11 +89,15 @@ func TestQ10_ManyDueAtOneInstant(t *testing.T) {
 	slices := 0
 	for first := true; first || l.Behind(); first = false {
 		slices++
-		// The last lease of all is as over as the first one.
+		// The last lease of all is as over as the first one. How an early one ended may
+		// be forgotten by then: 4,096 ended leases are remembered.
 		for _, tag := range []uint64{many, 1, many / 2} {
 			err := l.Ack(at, tag)
 			var stale *messages.StaleError
-			if !errors.As(err, &stale) || !stale.Issued || stale.Ended != messages.LeaseExpired {
+			if !errors.As(err, &stale) || !stale.Issued {
+				t.Fatalf("slice %d: ack of tag %d at its deadline: %v, want stale, over", slices, tag, err)
+			}
+			if stale.Ended != messages.LeaseExpired && (tag == many || stale.Ended != messages.LeaseRunning) {
 				t.Fatalf("slice %d: ack of tag %d at its deadline: %v, want stale, over: expired", slices, tag, err)
 			}
 		}

@@ -1,15 +1,16 @@
 // Package ledger is one queue's rules as a pure state machine: who holds which
 // message until when.
 //
-//	       Put, Delay > 0                      HandOver              Ack
-//	Put ────────────────▶ Delayed    ┌──▶ Ready ───────▶ Leased ───────────▶ gone
-//	 │                      │  ▲     │     ▲  │            │ │ │
-//	 │                      │  │     │     │  │  Release,  │ │ │ Reject, attempts
-//	 │                      └──┼─────┘     │  │  unstarted │ │ │ used up, or too old
-//	 │              due instant│           └──┼────────────┘ │ │
-//	 │                         │  Nack, lease │              │ ▼
-//	 └──────────▶ Ready        └──────────────┼──────────────┘ Dead ──▶ Redrive,
-//	                             ran out      └──── TTL ───────▶          Discard, trim
+//	         Put                    HandOver                  Ack
+//	──┬──────────────────▶ Ready ──────────────▶ Leased ──────────────▶ gone
+//	  │ Put, Delay > 0      ▲ ▲                   │ │ │
+//	  └─────▶ Delayed ──────┘ └───────────────────┘ │ │ Reject, attempts used up,
+//	          ▲    due instant   lease ran out,     │ │ too old when it failed
+//	          │                  Release, NackIn 0  │ ▼
+//	          └─────────────────────────────────────┘ Dead ──▶ Redrive, Discard, trim
+//	             Nack, NackIn                         ▲
+//	             Ready, Delayed ──────────────────────┘
+//	                             TTL, overflow
 //
 // Ready is ten priorities of three lanes: interrupted before failed before fresh
 // (SPEC Q12). A failed message whose retry budget is spent waits in a line of its

@@ -132,9 +132,6 @@ func (le *lease) has(f leaseFlags) bool { return le.flags&f != 0 }
 // recordedDeadline is the deadline at hand-over. Touches are volatile (K4), so
 // this is the one that records and Dump know.
 func (l *Ledger) recordedDeadline(le *lease) int64 {
-	if le.has(noTimeout) {
-		return never
-	}
 	return min(addSat(le.handed, le.timeout), l.leaseLimit(le.handed))
 }
 

@@ -75,7 +75,7 @@ func (l *Ledger) apply(r *Record, byNumber map[uint64]*entry) error {
 		}
 		if in.given {
 			in.hash = l.hashOf(in.id)
-			if s := l.index.find(in.hash, in.id, &l.claims); s != nil {
+			if s := l.index.find(in.hash, in.id, &l.claims); s != nil && (s.e != nil || !in.redriven) {
 				return fmt.Errorf("id %q is taken", in.id)
 			}
 		}
@@ -278,8 +278,8 @@ func (l *Ledger) Dump() string {
 	}
 	for _, place := range l.letters.row {
 		if t := place.letter; t != nil {
-			p("letter %d id=%q %s error=%q died=%s attempts=%d deliveries=%d enqueued=%s deaths=%d history=%v headers=%v topic=%q body=%q",
-				t.Number, t.ID, t.Reason, t.Error, at(l.instant(t.DiedAt)), t.Attempts, t.Deliveries,
+			p("letter %d id=%q given=%t %s error=%q died=%s attempts=%d deliveries=%d enqueued=%s deaths=%d history=%v headers=%v topic=%q body=%q",
+				t.Number, t.ID, t.given, t.Reason, t.Error, at(l.instant(t.DiedAt)), t.Attempts, t.Deliveries,
 				at(l.instant(t.EnqueuedAt)), t.Deaths, historyText(t.History), t.Headers, t.Topic, t.Body)
 		}
 	}

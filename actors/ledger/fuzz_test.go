@@ -27,14 +27,7 @@ func FuzzLedger(f *testing.F) {
 			return // the fold after each step is quadratic
 		}
 		p := newPair()
-		g := &generator{choose: func(n int) int {
-			if len(input) == 0 {
-				return 0
-			}
-			c := int(input[0]) % n
-			input = input[1:]
-			return c
-		}}
+		g := &generator{choose: bytewise(&input)}
 		if diff := p.run(g.config()); diff != "" {
 			t.Fatal(diff)
 		}

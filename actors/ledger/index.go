@@ -6,9 +6,11 @@ import "hash/maphash"
 //
 // Open addressing with linear probing, the hash kept in the slot so that a miss
 // touches no entry, and deletion by shifting back so that no tombstone ever makes
-// a probe longer. It doubles at three quarters and halves at an eighth: a resize
+// a probe longer. It doubles at three quarters and halves at a sixteenth: a resize
 // costs as much as the operations since the last one, and the memory of a spike
-// comes back by itself. Ids the broker made are not in it (E3).
+// comes back by itself. A small one is left as it is until trim, else a queue that
+// fills and empties batch by batch would resize with each. Ids the broker made are
+// not in it (E3).
 type index struct {
 	slots []indexSlot
 	used  int
@@ -23,7 +25,10 @@ type indexSlot struct {
 
 func (s *indexSlot) empty() bool { return s.e == nil && s.claim == 0 }
 
-const indexSlotsMin = 16
+const (
+	indexSlotsMin  = 16
+	indexSlotsKept = 4096 // 64 KiB
+)
 
 // hashOf is keyed by the ledger's own seed: whoever chooses ids cannot choose
 // collisions.
@@ -92,7 +97,7 @@ func (x *index) remove(hash uint32, e *entry, claim claimRef) {
 	}
 	x.slots[hole] = indexSlot{}
 	x.used--
-	if len(x.slots) > indexSlotsMin && x.used*8 < len(x.slots) {
+	if len(x.slots) > indexSlotsKept && x.used*16 < len(x.slots) {
 		x.resize(len(x.slots) / 2)
 	}
 }

@@ -259,6 +259,8 @@ func (c *recount) index() error {
 		switch {
 		case k.release != s.release || int(k.pos) != i:
 			return fmt.Errorf("4: the claim of %q is misplaced", k.id)
+		case s.release > l.claims.last:
+			return fmt.Errorf("5: the claim of %q ends after the last one", k.id)
 		case i > 0 && l.claims.before(s, l.claims.heap[(i-1)/4]):
 			return fmt.Errorf("5: the claim of %q is before its parent", k.id)
 		}
@@ -330,7 +332,7 @@ func (c *recount) leases() error {
 			if (le.where == unarmed) != (le.deadline == never) {
 				return fmt.Errorf("5: nothing wakes the ledger for the lease of tag %d", le.tag)
 			}
-			if le.has(noTimeout) != (le.deadline == never && le.timeout == never) || (!le.has(noTimeout) && le.deadline > l.leaseLimit(le.handed)) {
+			if le.has(noTimeout) != (le.timeout == never) || le.deadline > l.leaseLimit(le.handed) {
 				return fmt.Errorf("7: the lease of tag %d outlives MaxLease", le.tag)
 			}
 			switch le.where {
@@ -438,9 +440,11 @@ func (c *recount) consumers() error {
 	if seats != len(l.seats.byTag)+ghosts || l.seats.last != left {
 		return fmt.Errorf("8: %d seats for %d consumers", seats, len(l.seats.byTag))
 	}
-	if l.config.SingleActive && len(l.seats.byTag) > 0 {
-		if a := l.seats.active; a == nil || (a.displaced && a.leases == 0) {
-			return fmt.Errorf("8: no consumer is active")
+	if a := l.seats.active; a == nil && l.config.SingleActive && len(l.seats.byTag) > 0 {
+		for s := l.seats.first; s != nil; s = s.nextSeat {
+			if s.hasCredit() {
+				return fmt.Errorf("8: consumer %q has credit and nobody is active", s.Tag)
+			}
 		}
 	}
 	return nil
@@ -465,7 +469,7 @@ func (c *recount) letters() error {
 		n++
 		bytes += t.bytes
 		found := false
-		for u := s.byID[t.ID]; u != nil; u = u.sameID {
+		for u := s.byID[t.ID]; u != nil; u = u.older {
 			found = found || u == t
 		}
 		if t.Number != p.number || t.bytes != t.DeadLetter.Bytes() || !found {
@@ -477,9 +481,9 @@ func (c *recount) letters() error {
 	}
 	linked := 0
 	for id, t := range s.byID {
-		for ; t != nil; t = t.sameID {
+		for newer := (*letter)(nil); t != nil; newer, t = t, t.older {
 			linked++
-			if t.ID != id {
+			if t.ID != id || t.newer != newer {
 				return fmt.Errorf("10: letter %d of %q is found under %q", t.Number, t.ID, id)
 			}
 		}

@@ -70,14 +70,13 @@ type Ledger struct {
 	ageRaised  bool // the MaxAge alarm is raised and not re-armed (A2)
 	lastPut    uint64
 	lastLetter uint64
-	delaysEver uint64 // messages that went into delays
 
 	readyN, delayedN, leasedN int
 	bytes                     int64
 	counters                  messages.Counters
 
 	lanes     readyLanes
-	delays    heap // delayed messages by due instant, then order of arrival
+	delays    heap // delayed messages by due instant, then tag or put number
 	lifetimes heap // messages with an end, unless leased
 	age       ageList
 	index     index

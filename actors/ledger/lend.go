@@ -32,7 +32,8 @@ func (l *Ledger) HandOver(now time.Time) {
 //
 // The front of the line takes, unless it let the lease of this very message run
 // out and another holder has credit: then the first other one does, and the front
-// keeps its place for the next message.
+// keeps its place for the next message. The search passes only places of that one
+// holder: one for a consumer, and as many as it has Gets in line for a session.
 func (l *Ledger) turn(e *entry) *taker {
 	if l.config.SingleActive && len(l.seats.byTag) > 0 {
 		// Gets wait while a consumer is attached, else they would be a second active
@@ -75,10 +76,8 @@ func (l *Ledger) lend(e *entry, t *taker) {
 	if lasts {
 		timeout = never
 	}
-	deadline := int64(never)
-	if !lasts { // else as long as its holder, MaxLease or not (Q17)
-		deadline = min(addSat(l.clock, timeout), l.leaseLimit(l.clock))
-	}
+	// MaxLease bounds every lease, also one that else lasts as long as its holder.
+	deadline := min(addSat(l.clock, timeout), l.leaseLimit(l.clock))
 	if l.journal {
 		l.record(Record{
 			Kind: RecordLent, Number: e.number, Tag: l.tags.last + 1, Consumer: t.name(),

@@ -61,7 +61,7 @@ func (l *Ledger) died(e *entry, d death) {
 	l.keepError(e, d.errText)
 
 	l.lastLetter++
-	t := new(letter)
+	t := &letter{given: e.has(given)}
 	t.DeadLetter = messages.DeadLetter{
 		Number: l.lastLetter,
 		ID:     e.id, Body: e.body, Details: e.details,
@@ -97,8 +97,9 @@ func (l *Ledger) died(e *entry, d death) {
 // letter is a dead message.
 type letter struct {
 	messages.DeadLetter
-	bytes  int64   // what it counts against DeadLetterBytes
-	sameID *letter // the one before it with the same id
+	given        bool    // its id is indexed again when it is redriven here (E3)
+	bytes        int64   // what it counts against DeadLetterBytes
+	older, newer *letter // with the same id
 }
 
 // letters are the dead, in order of number. A letter that leaves from the middle
@@ -123,7 +124,9 @@ func (s *letters) add(t *letter) {
 	if s.byID == nil {
 		s.byID = make(map[string]*letter)
 	}
-	t.sameID = s.byID[t.ID]
+	if t.older = s.byID[t.ID]; t.older != nil {
+		t.older.newer = t
+	}
 	s.byID[t.ID] = t
 }
 
@@ -164,22 +167,21 @@ func (s *letters) remove(number uint64) {
 	}
 }
 
+// unlinkID takes t out of the letters with its id: at once from either end, for a
+// message that dies again and again is trimmed oldest first.
 func (s *letters) unlinkID(t *letter) {
-	newest := s.byID[t.ID]
-	if newest == t {
-		if t.sameID == nil {
-			delete(s.byID, t.ID)
-		} else {
-			s.byID[t.ID] = t.sameID
-		}
-		return
+	if t.older != nil {
+		t.older.newer = t.newer
 	}
-	for u := newest; u != nil; u = u.sameID {
-		if u.sameID == t {
-			u.sameID = t.sameID
-			return
-		}
+	switch {
+	case t.newer != nil:
+		t.newer.older = t.older
+	case t.older != nil:
+		s.byID[t.ID] = t.older
+	default:
+		delete(s.byID, t.ID)
 	}
+	t.older, t.newer = nil, nil
 }
 
 // letterGone is the transition of a letter that was trimmed, discarded or taken by
@@ -204,7 +206,7 @@ func (l *Ledger) letterGone(t *letter, why RecordKind) {
 // first (SPEC R4). Their parts are shared and must not be changed.
 func (l *Ledger) DeadLetters(after uint64, n int) []messages.DeadLetter {
 	var page []messages.DeadLetter
-	if after == never {
+	if after >= l.lastLetter {
 		return nil
 	}
 	for i := l.letters.from(after + 1); i < len(l.letters.row) && len(page) < n; i++ {
@@ -259,17 +261,9 @@ func (l *Ledger) Redrive(now time.Time, number uint64) (PutResult, error) {
 	if t == nil {
 		return PutResult{}, &messages.NotFoundError{Op: "redrive", What: "dead letter", Name: strconv.FormatUint(number, 10)}
 	}
-	details := t.Details
-	if !details.ExpiresAt.IsZero() { // the letter may be read elsewhere: it keeps its own
-		without := *details
-		without.ExpiresAt = time.Time{}
-		details = &without
-	}
-	// Its id counts as given now, whoever made it: a redrive whose outcome was lost is
-	// repeated, and must find that it was taken.
 	return l.put(now, &Put{
 		Envelope: messages.Envelope{ID: t.ID, Body: t.Body, Headers: t.Headers},
-		GivenID:  true, Details: details,
+		GivenID:  t.given, Details: t.Details,
 		Redriven: true, Deliveries: t.Deliveries, History: t.History, Deaths: t.Deaths,
 	}, number)
 }

@@ -1,6 +1,10 @@
 package ledger
 
-import "math/bits"
+import (
+	"math/bits"
+
+	"github.com/postroom/postroom/messages"
+)
 
 // list is a doubly linked list through next and prev: a message is in one at most.
 type list struct{ first, last *entry }
@@ -58,7 +62,7 @@ func (q *ageList) remove(e *entry) {
 	e.older, e.younger = nil, nil
 }
 
-const priorities = 10
+const priorities = messages.PriorityMax + 1
 
 // readyLanes are the ready messages: ten priorities of three lanes. Bit
 // priority*3+lane of mask is set while that lane holds a message, so the head of
@@ -115,12 +119,14 @@ func (r *readyLanes) head() *entry {
 	return r.at(bits.Len32(r.mask) - 1).first
 }
 
-// lowest is the message to be dropped first: lowest priority, fresh lane first.
-func (r *readyLanes) lowest() *entry {
-	if r.mask == 0 {
-		return nil
+// lowest is the message to be dropped first, other than the newcomer at the end of
+// its lane: lowest priority, fresh lane first. There must be one.
+func (r *readyLanes) lowest(newcomer *entry) *entry {
+	for mask := r.mask; ; mask &= mask - 1 {
+		if e := r.at(bits.TrailingZeros32(mask)).first; e != newcomer {
+			return e
+		}
 	}
-	return r.at(bits.TrailingZeros32(r.mask)).first
 }
 
 // upTo counts the ready messages of this priority and all lower ones.

@@ -3,8 +3,8 @@ package ledger_test
 import (
 	"bytes"
 	"cmp"
-	"fmt"
 	"math"
+	"math/big"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,15 +27,18 @@ type model struct {
 	entries []*entry // all that are ready, delayed or leased, in put order
 	claims  []claim  // ids that outlive their message, in the order of their puts
 	letters []messages.DeadLetter
-	ended   []endedLease // of the whole incarnation
+	given   map[uint64]bool // letter number: its id was the caller's
+	ended   []endedLease    // of the whole incarnation
 
 	consumers []*drinker
-	line      []*turn // who has credit or waits, in the order of turns
+	line      []*turn    // who has credit or waits, in the order of turns
+	seats     []*drinker // in the order of attachment, with a detached active one
 	active    *drinker
 
 	puts, tags, readied, letterNumber uint64
 
 	retries, successes []time.Time // for the retry budget
+	lastRelease        time.Time   // the latest of any claim: when all will be free
 
 	paused, draining, closed, quarantined bool
 	wasAlarmed                            bool // the oldest age is over MaxAge and was told
@@ -49,6 +52,7 @@ type state uint8
 const (
 	ready state = iota
 	delayed
+	waiting // for the retry budget; counted as delayed
 	leased
 )
 
@@ -68,7 +72,8 @@ type entry struct {
 
 	state state
 	lane  int
-	seq   uint64    // ready: place in its lane; delayed: when it began to wait
+	seq   uint64    // ready or waiting: place in its line
+	order uint64    // delayed: the tag it comes from, or its put number
 	due   time.Time // delayed
 	skips string    // ready: the holder that let it expire
 
@@ -82,6 +87,7 @@ type entry struct {
 	since    time.Time
 	deadline time.Time // zero: none
 	timeout  time.Duration
+	forever  bool // without timeout
 	started  bool
 }
 
@@ -105,9 +111,9 @@ type drinker struct {
 	*ledger.Consumer
 	attached bool
 	uses     []*use // one for each unit of credit in use
-	// lapsed: it let a lease run out, so it must give way on a queue with a single
+	// displaced: it let a lease run out, so it must give way on a queue with a single
 	// active consumer.
-	lapsed bool
+	displaced bool
 }
 
 // use is one unit of a consumer's credit: with a handler it comes back when the
@@ -132,10 +138,7 @@ func newModel(config messages.QueueConfig, draw func(put, failure uint64) uint64
 // advance settles what fell due by now, each event at its own instant and in the
 // order of the instants.
 func (m *model) advance(now time.Time) {
-	if m.closed {
-		return
-	}
-	for {
+	for !m.closed && !m.quarantined {
 		at, ok := m.nextEvent()
 		if !ok || at.After(now) {
 			break
@@ -165,6 +168,9 @@ func (m *model) nextEvent() (time.Time, bool) {
 		case delayed:
 			consider(e.due)
 			consider(e.expiry)
+		case waiting:
+			consider(m.windowEnd())
+			consider(e.expiry)
 		case ready:
 			consider(e.expiry)
 		}
@@ -175,21 +181,23 @@ func (m *model) nextEvent() (time.Time, bool) {
 	return best, !best.IsZero()
 }
 
-// settleInstant does what is due at m.now: leases end in tag order, delays end in
-// the order of their due instants, what is not in somebody's hands and past its
-// deadline dies, and last the age is looked at.
+// settleInstant does what is due at m.now: a new window of the retry budget lets
+// some go, leases end in tag order, delays end in the order of their due instants,
+// what is not in somebody's hands and past its deadline dies, and last the age is
+// looked at.
 func (m *model) settleInstant() {
 	due := func(t time.Time) bool { return !t.IsZero() && !t.After(m.now) }
+	m.releaseWaiting()
 	for _, e := range m.sorted(leased, func(a, b *entry) int { return cmp.Compare(a.tag, b.tag) }) {
 		if due(e.deadline) {
 			m.expireLease(e)
 		}
 	}
 	for _, e := range m.sorted(delayed, func(a, b *entry) int {
-		return cmp.Or(a.due.Compare(b.due), cmp.Compare(a.seq, b.seq))
+		return cmp.Or(a.due.Compare(b.due), cmp.Compare(a.order, b.order))
 	}) {
-		if due(e.due) && !due(e.expiry) {
-			m.makeReady(e)
+		if due(e.due) {
+			m.retryOrReady(e)
 		}
 	}
 	for _, e := range slices.Clone(m.entries) {
@@ -221,25 +229,33 @@ func (m *model) oldest() time.Time {
 	return oldest
 }
 
-// age raises the alarm when the oldest message is MaxAge old, and arms it again
-// when it is not any more.
+// age raises the alarm when the oldest message is MaxAge old; rearm makes the next
+// crossing count when it is not any more.
 func (m *model) age() {
-	if m.config.MaxAge <= 0 {
-		return
-	}
-	oldest := m.oldest()
-	over := !oldest.IsZero() && m.now.Sub(oldest) >= m.config.MaxAge
-	if over && !m.wasAlarmed {
+	if m.isOld() && !m.wasAlarmed {
 		m.say(alarmText(true))
+		m.wasAlarmed = true
 	}
-	m.wasAlarmed = over
+}
+
+func (m *model) rearm() { m.wasAlarmed = m.wasAlarmed && m.isOld() }
+
+func (m *model) isOld() bool {
+	oldest := m.oldest()
+	return m.config.MaxAge > 0 && !oldest.IsZero() && m.now.Sub(oldest) >= m.config.MaxAge
 }
 
 func (m *model) NextDeadline() (time.Time, bool) {
-	if m.closed {
+	if m.closed || m.quarantined {
 		return time.Time{}, false
 	}
-	return m.nextEvent()
+	at, ok := m.nextEvent()
+	for _, c := range m.claims { // one wake-up for all of them
+		if c.until.After(m.now) && (!ok || m.lastRelease.Before(at)) {
+			at, ok = m.lastRelease, true
+		}
+	}
+	return at, ok
 }
 
 func (m *model) Behind() bool { return false }
@@ -255,6 +271,11 @@ func (m *model) refuse(p *ledger.Put, reason error) (ledger.PutResult, error) {
 
 func (m *model) Put(now time.Time, p *ledger.Put) (ledger.PutResult, error) {
 	m.advance(now)
+	return m.put(p, 0)
+}
+
+// put is also the redrive of a letter, when there is one.
+func (m *model) put(p *ledger.Put, letter uint64) (ledger.PutResult, error) {
 	switch {
 	case m.closed:
 		return m.refuse(p, messages.ErrQueueClosed)
@@ -263,8 +284,13 @@ func (m *model) Put(now time.Time, p *ledger.Put) (ledger.PutResult, error) {
 	case m.draining:
 		return m.refuse(p, messages.ErrDraining)
 	}
+	if p.Redriven {
+		q := *p
+		q.Envelope.ExpiresAt, q.Envelope.Delay = time.Time{}, 0
+		p = &q
+	}
 	if p.GivenID {
-		if number, body, taken := m.taken(p.Envelope.ID); taken {
+		if number, body, taken := m.taken(p.Envelope.ID, p); taken {
 			if !bytes.Equal(body, p.Envelope.Body) {
 				return m.refuse(p, messages.ErrIDReused)
 			}
@@ -276,9 +302,21 @@ func (m *model) Put(now time.Time, p *ledger.Put) (ledger.PutResult, error) {
 	if !expires.IsZero() && !expires.After(m.now) {
 		return m.refuse(p, messages.ErrExpired)
 	}
-	if err := m.admit(p); err != nil {
+	victims, err := m.admit(p)
+	if err != nil {
 		m.counters.Refusals++
 		return ledger.PutResult{}, err
+	}
+	// A redriven letter leaves before a victim can push it over the limit.
+	if letter != 0 {
+		m.letters = slices.DeleteFunc(m.letters, func(l messages.DeadLetter) bool { return l.Number == letter })
+		m.counters.RedrivenOut++
+	}
+	if p.Redriven && p.GivenID {
+		m.claims = slices.DeleteFunc(m.claims, func(c claim) bool { return c.id == p.Envelope.ID })
+	}
+	for _, v := range victims {
+		m.die(v, messages.Overflowed)
 	}
 	m.puts++
 	e := &entry{
@@ -295,40 +333,41 @@ func (m *model) Put(now time.Time, p *ledger.Put) (ledger.PutResult, error) {
 	} else {
 		m.counters.Puts++
 	}
+	if n := len(p.History); n > 0 {
+		e.lastError = p.History[n-1].Error
+	}
 	m.entries = append(m.entries, e)
 	if p.Envelope.Delay > 0 {
-		m.delay(e, p.Envelope.Delay)
+		m.delay(e, p.Envelope.Delay, e.number)
 	} else {
 		m.makeReady(e)
 	}
-	m.age()
 	return ledger.PutResult{Number: e.number}, nil
 }
 
 // taken says whether the id belongs to a message, or to one that was here within
-// its window.
-func (m *model) taken(id string) (number uint64, body []byte, taken bool) {
+// its window. What the same message left behind never blocks its redrive.
+func (m *model) taken(id string, p *ledger.Put) (number uint64, body []byte, taken bool) {
 	for _, e := range m.entries {
 		if e.put.GivenID && e.put.Envelope.ID == id {
 			return e.number, e.put.Envelope.Body, true
 		}
 	}
 	for _, c := range m.claims {
-		if c.id == id && m.now.Before(c.until) {
+		if c.id == id && m.now.Before(c.until) && !(p.Redriven && bytes.Equal(c.body, p.Envelope.Body)) {
 			return c.number, c.body, true
 		}
 	}
 	return 0, nil, false
 }
 
-// admit makes room for p, or says why there is none. DropOldest kills one message
-// at most, and only when that is enough.
-func (m *model) admit(p *ledger.Put) error {
+// admit says which messages must die so that p fits, or why it does not fit.
+func (m *model) admit(p *ledger.Put) (victims []*entry, err error) {
 	count, size := int64(len(m.entries)), int64(0)
 	for _, e := range m.entries {
 		size += e.size()
 	}
-	over := func(count, size int64) error {
+	over := func() error {
 		if most := int64(m.config.MaxMessages); most != messages.Unlimited && count >= most {
 			return &messages.QueueFullError{Queue: theSource.Queue, Limit: "messages", Max: most, Current: count}
 		}
@@ -337,24 +376,27 @@ func (m *model) admit(p *ledger.Put) error {
 		}
 		return nil
 	}
-	err := over(count, size)
+	err = over()
 	if err == nil || m.config.Overflow != messages.DropOldest {
-		return err
+		return nil, err
 	}
-	victim := m.victim(p.Envelope.Priority)
-	if victim == nil || over(count-1, size-victim.size()) != nil {
-		return err
+	for over() != nil {
+		victim := m.victim(p.Envelope.Priority, victims)
+		if victim == nil {
+			return nil, err // nothing is killed for a put that is refused all the same
+		}
+		victims = append(victims, victim)
+		count, size = count-1, size-victim.size()
 	}
-	m.die(victim, messages.Overflowed)
-	return nil
+	return victims, nil
 }
 
 // victim is the head of the lowest priority that is not empty, and there of the
 // lane that is served last.
-func (m *model) victim(priority int) *entry {
+func (m *model) victim(priority int, but []*entry) *entry {
 	var victim *entry
 	for _, e := range m.entries {
-		if e.state != ready {
+		if e.state != ready || slices.Contains(but, e) {
 			continue
 		}
 		if victim == nil || cmp.Or(
@@ -381,9 +423,38 @@ func (m *model) makeReady(e *entry) {
 	}
 }
 
-func (m *model) delay(e *entry, d time.Duration) {
+func (m *model) delay(e *entry, d time.Duration, order uint64) {
+	e.state, e.order, e.due = delayed, order, m.now.Add(d)
+	if e.due.Before(m.now) {
+		e.due = time.Unix(1<<40, 0) // saturated
+	}
+}
+
+// retryOrReady makes a message ready; a failed one only as far as the budget goes,
+// and never before another that waits for it.
+func (m *model) retryOrReady(e *entry) {
+	if e.lane != failedLane || !m.config.RetryBudget.On() {
+		m.makeReady(e)
+		return
+	}
+	if m.mayRetry() && len(m.sorted(waiting, bySeq)) == 0 {
+		m.retries = append(m.retries, m.now)
+		m.makeReady(e)
+		return
+	}
 	m.readied++
-	e.state, e.seq, e.due = delayed, m.readied, m.now.Add(d)
+	e.state, e.seq = waiting, m.readied
+}
+
+func bySeq(a, b *entry) int { return cmp.Compare(a.seq, b.seq) }
+
+func (m *model) releaseWaiting() {
+	for _, e := range m.sorted(waiting, bySeq) {
+		if m.mayRetry() {
+			m.retries = append(m.retries, m.now)
+			m.makeReady(e)
+		}
+	}
 }
 
 // remove takes e out of the queue for good.
@@ -405,10 +476,17 @@ func (m *model) keepClaim(e *entry) {
 	}
 	m.claims = slices.DeleteFunc(m.claims, func(c claim) bool { return !c.until.After(m.now) })
 	m.claims = append(m.claims, claim{e.put.Envelope.ID, e.put.Envelope.Body, e.number, until})
+	if until.After(m.lastRelease) {
+		m.lastRelease = until
+	}
 	slices.SortStableFunc(m.claims, func(a, b claim) int { return cmp.Compare(a.number, b.number) })
+}
+
+// boundClaims lets the oldest go at DedupLimit.
+func (m *model) boundClaims() {
 	if most := m.config.DedupLimit; most != messages.Unlimited && len(m.claims) > most {
-		m.claims = m.claims[1:]
-		m.counters.ClaimsDropped++
+		m.counters.ClaimsDropped += uint64(len(m.claims) - most)
+		m.claims = m.claims[len(m.claims)-most:]
 	}
 }
 
@@ -429,13 +507,10 @@ func (m *model) HandOver(now time.Time) {
 	}
 }
 
-// head is the first message in the order of SPEC Q12 that may go out.
+// head is the first message in the order of SPEC Q12.
 func (m *model) head() *entry {
-	for _, e := range m.inOrder() {
-		if e.lane == failedLane && !m.mayRetry() {
-			continue
-		}
-		return e
+	if order := m.inOrder(); len(order) > 0 {
+		return order[0]
 	}
 	return nil
 }
@@ -446,15 +521,15 @@ func (m *model) inOrder() []*entry {
 	})
 }
 
+// mayRetry counts retries and successes in the window that holds now; windows
+// follow each other from the start.
 func (m *model) mayRetry() bool {
 	b := m.config.RetryBudget
-	if !b.On() {
-		return true
-	}
+	begin := m.windowEnd().Add(-b.Window)
 	within := func(times []time.Time) int {
 		n := 0
 		for _, t := range times {
-			if m.now.Sub(t) < b.Window {
+			if !t.Before(begin) {
 				n++
 			}
 		}
@@ -463,49 +538,70 @@ func (m *model) mayRetry() bool {
 	return float64(within(m.retries)) < float64(b.Floor)+b.Ratio*float64(within(m.successes))
 }
 
-// pick takes the first in line, unless the message just ran out in its hands and
-// another one is there.
-func (m *model) pick(e *entry) *turn {
-	var first *turn
-	for _, t := range m.line {
-		if m.config.SingleActive && t.consumer != nil && t.consumer != m.activeConsumer() {
-			continue
-		}
-		name := ""
-		if t.consumer != nil {
-			name = t.consumer.Tag
-		} else {
-			name = t.waiter.Holder
-		}
-		if e.skips == "" || name != e.skips {
-			return t
-		}
-		if first == nil {
-			first = t
-		}
-	}
-	return first
+func (m *model) windowEnd() time.Time {
+	w := m.config.RetryBudget.Window
+	return epoch.Add((m.now.Sub(epoch)/w + 1) * w)
 }
 
-// activeConsumer is the one that a queue with SingleActive serves.
-func (m *model) activeConsumer() *drinker {
-	if a := m.active; a != nil {
-		if a.attached && !a.lapsed || m.leasesOf(a) > 0 {
-			return a
+// pick takes the first in line, unless the message just ran out in its hands and
+// another one is there. With a single active consumer it is that one or nobody, and
+// gets have their turn only while no consumer is attached.
+func (m *model) pick(e *entry) *turn {
+	if m.config.SingleActive && len(m.consumers) > 0 {
+		for _, t := range m.line {
+			if t.consumer != nil && t.consumer == m.active && !m.active.displaced {
+				return t
+			}
 		}
-		a.lapsed = false
-		// The successor is the next in the order of attachment.
-		m.active = nil
-		if i := slices.Index(m.consumers, a); i >= 0 {
-			m.active = m.consumers[(i+1)%len(m.consumers)]
-			return m.active
+		return nil
+	}
+	for _, t := range m.line {
+		if e.skips == "" || t.name() != e.skips {
+			return t
 		}
 	}
-	if m.active == nil && len(m.consumers) > 0 {
-		m.active = m.consumers[0]
+	if len(m.line) > 0 {
+		return m.line[0]
 	}
-	return m.active
+	return nil
 }
+
+func (t *turn) name() string {
+	if t.consumer != nil {
+		return t.consumer.Tag
+	}
+	return t.waiter.Holder
+}
+
+// activate chooses the single active consumer. It stays while it has leases, and
+// else while it is attached, has not let a lease run out and could take a message or
+// is busy with one. Then comes the next in the order of attachment that can take
+// one, itself last; or, when none can, the first that will.
+func (m *model) activate() {
+	if !m.config.SingleActive {
+		return
+	}
+	a, from := m.active, 0
+	if a != nil && a.attached && len(m.consumers) == 1 {
+		a.displaced = false // there is nobody to give way to
+	}
+	if a != nil {
+		if m.leasesOf(a) > 0 || a.attached && !a.displaced && (a.hasCredit() || len(a.uses) > 0) {
+			return
+		}
+		a.displaced = false
+		from = slices.Index(m.seats, a) + 1
+	}
+	m.active = nil
+	for i := range m.seats {
+		if d := m.seats[(from+i)%len(m.seats)]; m.active == nil && d.hasCredit() {
+			m.active = d
+		}
+	}
+	m.seats = slices.DeleteFunc(m.seats, func(d *drinker) bool { return !d.attached && d != m.active })
+}
+
+func (d *drinker) hasCredit() bool { return d.attached && len(d.uses) < d.Prefetch }
 
 func (m *model) leasesOf(d *drinker) int {
 	n := 0
@@ -527,9 +623,6 @@ func (m *model) lend(e *entry, t *turn) {
 	if e.deliveries > 1 {
 		m.counters.Redelivered++
 	}
-	if e.lane == failedLane {
-		m.retries = append(m.retries, m.now)
-	}
 	noTimeout := m.config.NoTimeout
 	e.timeout = m.config.AckTimeout
 	said := ""
@@ -549,9 +642,12 @@ func (m *model) lend(e *entry, t *turn) {
 		}
 		said = "get " + t.waiter.Holder
 	}
+	e.forever = noTimeout
 	e.deadline = time.Time{}
 	if !noTimeout {
 		e.deadline = m.clip(e, m.now.Add(e.timeout))
+	} else if m.config.MaxLease > 0 {
+		e.deadline = m.now.Add(m.config.MaxLease)
 	}
 	m.line = slices.DeleteFunc(m.line, func(o *turn) bool { return o == t })
 	m.queueUp(t.consumer)
@@ -574,7 +670,7 @@ func (m *model) queueUp(d *drinker) {
 		return
 	}
 	in := slices.IndexFunc(m.line, func(t *turn) bool { return t.consumer == d })
-	switch has := d.attached && len(d.uses) < d.Prefetch; {
+	switch has := d.hasCredit(); {
 	case has && in < 0:
 		m.line = append(m.line, &turn{consumer: d})
 	case !has && in >= 0:
@@ -635,11 +731,15 @@ func (m *model) RefuseForeign(verb messages.Verb, r messages.Receipt) error {
 // end ends the lease of e; the caller says what becomes of the message.
 func (m *model) end(e *entry, how messages.LeaseEnd) {
 	m.ended = append(m.ended, endedLease{e.tag, how})
-	if d := e.consumer; d != nil {
-		m.credit(d, e.tag, func(u *use) { u.over = true })
-	}
+	tag := e.tag
 	e.tag, e.deadline = 0, time.Time{}
 	e.state = ready // for the moment
+	if d := e.consumer; d != nil {
+		if how == messages.LeaseExpired && d == m.active {
+			d.displaced = true
+		}
+		m.credit(d, tag, func(u *use) { u.over = true })
+	}
 }
 
 // credit notes half of what gives a unit of credit back.
@@ -651,6 +751,7 @@ func (m *model) credit(d *drinker, tag uint64, half func(*use)) {
 	}
 	d.uses = slices.DeleteFunc(d.uses, func(u *use) bool { return u.over && u.returned })
 	m.queueUp(d)
+	m.activate()
 }
 
 func (m *model) Ack(now time.Time, tag uint64) error {
@@ -664,13 +765,17 @@ func (m *model) Ack(now time.Time, tag uint64) error {
 	m.remove(e)
 	m.keepClaim(e)
 	m.settled(e)
+	m.boundClaims()
+	if m.config.RetryBudget.On() {
+		m.releaseWaiting()
+	}
 	m.after()
 	return nil
 }
 
 // after looks at what every removal may change.
 func (m *model) after() {
-	m.age()
+	m.rearm()
 	if m.draining && len(m.entries) == 0 && !m.closed {
 		m.say("drained")
 	}
@@ -688,9 +793,12 @@ func (m *model) backoff(e *entry) time.Duration {
 	return spread(m.draw(e.number, uint64(e.attempts)), bound)
 }
 
-// spread maps a random number to [0, bound], both ends included.
+// spread maps a random number to [0, bound], both ends included: what the random
+// number is of 2^64, the delay is of bound+1.
 func spread(random uint64, bound time.Duration) time.Duration {
-	return time.Duration(random % (uint64(bound) + 1))
+	share := new(big.Int).SetUint64(random)
+	share.Mul(share, new(big.Int).SetUint64(uint64(bound)+1))
+	return time.Duration(share.Rsh(share, 64).Int64())
 }
 
 // fail gives a message back as failed, or buries it: rejected, max_attempts and
@@ -707,9 +815,9 @@ func (m *model) fail(e *entry, delay time.Duration, errText string) {
 	default:
 		e.lane = failedLane
 		if delay > 0 {
-			m.delay(e, delay)
+			m.delay(e, delay, m.ended[len(m.ended)-1].tag)
 		} else {
-			m.makeReady(e)
+			m.retryOrReady(e)
 		}
 	}
 }
@@ -776,7 +884,6 @@ func (m *model) expireLease(e *entry) {
 	m.counters.Expiries++
 	tag := e.tag
 	if e.consumer != nil {
-		e.consumer.lapsed = true
 		m.say(lostText(e.holder, tag))
 	}
 	m.end(e, messages.LeaseExpired)
@@ -798,7 +905,7 @@ func (m *model) Touch(now time.Time, tag uint64) (time.Time, error) {
 		return time.Time{}, err
 	}
 	m.counters.Touches++
-	if at := m.clip(e, m.now.Add(e.timeout)); !e.deadline.IsZero() && at.After(e.deadline) {
+	if at := m.clip(e, m.now.Add(e.timeout)); !e.forever && at.After(e.deadline) {
 		e.deadline = at
 	}
 	return e.deadline, nil
@@ -810,7 +917,7 @@ func (m *model) TouchFor(now time.Time, tag uint64, d time.Duration) (time.Time,
 		return time.Time{}, err
 	}
 	m.counters.Touches++
-	if !e.deadline.IsZero() {
+	if !e.forever {
 		e.deadline = m.clip(e, m.now.Add(d))
 	}
 	return e.deadline, nil
@@ -837,6 +944,10 @@ func (m *model) die(e *entry, reason messages.Reason) {
 	m.settled(e)
 	before := len(m.letters)
 	m.letters = append(m.letters, l)
+	if m.given == nil {
+		m.given = map[uint64]bool{}
+	}
+	m.given[l.Number] = e.put.GivenID
 	for len(m.letters) > 0 && m.tooManyLetters() {
 		m.say(trimmedText(&m.letters[0]))
 		m.counters.Trimmed++
@@ -910,18 +1021,10 @@ func (m *model) Redrive(now time.Time, number uint64) (ledger.PutResult, error) 
 		return ledger.PutResult{}, &messages.NotFoundError{Op: "redrive", What: "dead letter", Name: strconv.FormatUint(number, 10)}
 	}
 	l := m.letters[i]
-	p := &ledger.Put{
-		Envelope: l.Envelope(), GivenID: true,
+	return m.put(&ledger.Put{
+		Envelope: l.Envelope(), GivenID: m.given[number],
 		Redriven: true, Deliveries: l.Deliveries, History: l.History, Deaths: l.Deaths,
-	}
-	p.Envelope.ExpiresAt, p.Envelope.Delay = time.Time{}, 0
-	r, err := m.Put(now, p)
-	if err == nil && !r.Duplicate {
-		// The letter may have been trimmed by what DropOldest killed for it.
-		m.letters = slices.DeleteFunc(m.letters, func(l messages.DeadLetter) bool { return l.Number == number })
-		m.counters.RedrivenOut++
-	}
-	return r, err
+	}, number)
 }
 
 // ---- holders ----
@@ -937,15 +1040,17 @@ func (m *model) find(tag string) *drinker {
 
 func (m *model) Attach(now time.Time, c *ledger.Consumer) error {
 	m.advance(now)
-	if err := m.state("consume"); err != nil {
+	if err := m.state("attach"); err != nil {
 		return err
 	}
 	if m.find(c.Tag) != nil {
-		return &messages.ArgumentError{Op: "consume", Argument: "tag", Problem: fmt.Sprintf("%q is attached already", c.Tag)}
+		return &messages.ArgumentError{Op: "attach", Argument: "Tag", Problem: "is attached already: " + c.Tag}
 	}
 	d := &drinker{Consumer: c, attached: true}
 	m.consumers = append(m.consumers, d)
+	m.seats = append(m.seats, d)
 	m.queueUp(d)
+	m.activate()
 	return nil
 }
 
@@ -955,10 +1060,13 @@ func (m *model) Detach(now time.Time, tag string) bool {
 	if d == nil {
 		return false
 	}
-	m.activeConsumer() // who is active is decided while d still stands in the order
 	d.attached = false
 	m.queueUp(d)
 	m.consumers = slices.DeleteFunc(m.consumers, func(o *drinker) bool { return o == d })
+	if d != m.active {
+		m.seats = slices.DeleteFunc(m.seats, func(o *drinker) bool { return o == d })
+	}
+	m.activate()
 	return true
 }
 
@@ -970,10 +1078,14 @@ func (m *model) SetPrefetch(now time.Time, tag string, n int) bool {
 	}
 	d.Prefetch = n
 	m.queueUp(d)
+	m.activate()
 	return true
 }
 
 func (m *model) leaseByTag(tag uint64) *entry {
+	if m.closed || m.quarantined {
+		return nil
+	}
 	for _, e := range m.entries {
 		if e.state == leased && e.tag == tag {
 			return e
@@ -991,7 +1103,15 @@ func (m *model) Started(now time.Time, tag uint64) {
 
 func (m *model) Returned(now time.Time, consumer string, tag uint64) {
 	m.advance(now)
-	if d := m.find(consumer); d != nil {
+	if m.closed || m.quarantined {
+		return
+	}
+	if e := m.leaseByTag(tag); e != nil {
+		// By the consumer that holds the lease, which may be detached by now.
+		if e.consumer != nil && e.holder == consumer {
+			m.credit(e.consumer, tag, func(u *use) { u.returned = true })
+		}
+	} else if d := m.find(consumer); d != nil {
 		m.credit(d, tag, func(u *use) { u.returned = true })
 	}
 }
@@ -1003,8 +1123,10 @@ func (m *model) Crashed(now time.Time, tag uint64, errText string) {
 		return
 	}
 	e.started = true
-	e.lastError = messages.CutError(errText)
-	if e.deadline.IsZero() {
+	if errText != "" {
+		e.lastError = messages.CutError(errText)
+	}
+	if e.forever {
 		m.end(e, messages.LeaseReturned)
 		m.fail(e, 0, "")
 	}
@@ -1012,8 +1134,11 @@ func (m *model) Crashed(now time.Time, tag uint64, errText string) {
 
 func (m *model) HolderEnded(now time.Time, holder string) {
 	m.advance(now)
+	if m.closed || m.quarantined {
+		return
+	}
 	for _, e := range m.sorted(leased, func(a, b *entry) int { return cmp.Compare(a.tag, b.tag) }) {
-		if e.holder == holder && e.deadline.IsZero() {
+		if e.holder == holder && e.forever {
 			m.end(e, messages.LeaseReturned)
 			if e.started {
 				m.fail(e, 0, "")
@@ -1040,9 +1165,17 @@ func (m *model) Unwant(w *ledger.Waiter) bool {
 
 // ---- the whole queue ----
 
-func (m *model) Pause(now time.Time) { m.advance(now); m.paused = true }
+func (m *model) Pause(now time.Time) {
+	m.advance(now)
+	m.paused = m.paused || !m.closed && !m.quarantined
+}
 
-func (m *model) Resume(now time.Time) { m.advance(now); m.paused, m.draining = false, false }
+func (m *model) Resume(now time.Time) {
+	m.advance(now)
+	if !m.closed && !m.quarantined {
+		m.paused, m.draining = false, false
+	}
+}
 
 func (m *model) Drain(now time.Time) {
 	m.advance(now)
@@ -1070,6 +1203,7 @@ func (m *model) Purge(now time.Time) int {
 			m.settled(e)
 		}
 	}
+	m.boundClaims()
 	if n > 0 {
 		m.after()
 	}
@@ -1101,11 +1235,11 @@ func (m *model) Close(now time.Time) (messagesDropped, lettersDropped int) {
 	}
 	messagesDropped, lettersDropped = len(m.entries), len(m.letters)
 	m.entries, m.letters, m.consumers, m.line, m.claims = nil, nil, nil, nil, nil
-	m.closed = true
+	m.closed, m.quarantined = true, false
 	return messagesDropped, lettersDropped
 }
 
-func (m *model) Quarantine() { m.quarantined = true }
+func (m *model) Quarantine() { m.quarantined = !m.closed }
 
 func (m *model) Stats(now time.Time) messages.QueueStats {
 	m.advance(now)
@@ -1119,7 +1253,7 @@ func (m *model) Stats(now time.Time) messages.QueueStats {
 		switch e.state {
 		case ready:
 			s.Ready++
-		case delayed:
+		case delayed, waiting:
 			s.Delayed++
 		case leased:
 			s.Leased++
@@ -1135,11 +1269,16 @@ func (m *model) say(line string) { m.lines = append(m.lines, line) }
 
 func (m *model) said() []string { lines := m.lines; m.lines = nil; return lines }
 
-func (m *model) check() error { return conserved(m.Stats(m.now)) }
+func (m *model) check(time.Time) error { return conserved(m.Stats(m.now)) }
 
 func (m *model) newRecords() []string { return nil }
 
-func (m *model) Trim() {}
+// Trim forgets what is spare; here that is when the last of no claims will be free.
+func (m *model) Trim() {
+	if !slices.ContainsFunc(m.claims, func(c claim) bool { return c.until.After(m.now) }) {
+		m.lastRelease = time.Time{}
+	}
+}
 
 // restart gives all leases back, attempt spent: their holders are gone, and with
 // them the consumers, the gets and the publishers that waited.
@@ -1148,7 +1287,9 @@ func (m *model) restart(now time.Time) subject {
 	for _, d := range m.consumers {
 		d.attached = false
 	}
-	m.consumers, m.line, m.active = nil, nil, nil
+	m.consumers, m.seats, m.line, m.active = nil, nil, nil, nil
+	c := &m.counters // of what changes nothing there are no records
+	c.Touches, c.StaleBy, c.Duplicates, c.Refusals, c.LostNotices = 0, [messages.Verbs]uint64{}, 0, 0, 0
 	for _, e := range m.entries {
 		e.put.Owner = nil
 	}

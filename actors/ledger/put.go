@@ -22,9 +22,8 @@ type Put struct {
 	// dropped. Nil: nobody. Must be of a pointer type.
 	Owner any
 
-	// Redriven marks a letter of another queue (R8). Whoever redrives has dropped
-	// ExpiresAt and Delay; Deliveries, History and Deaths go on from where they were,
-	// and attempts begin anew.
+	// Redriven marks a letter of another queue (R8): ExpiresAt and Delay are dropped,
+	// attempts begin anew, Deliveries, History and Deaths go on from where they were.
 	Redriven   bool
 	Deliveries int
 	History    []messages.Death
@@ -66,6 +65,15 @@ func (l *Ledger) put(now time.Time, p *Put, letter uint64) (PutResult, error) {
 	if uint(in.details.Priority) > messages.PriorityMax {
 		panic(fmt.Sprintf("ledger: put with priority %d", in.details.Priority))
 	}
+	delay := max(0, p.Envelope.Delay)
+	if p.Redriven {
+		delay = 0
+		if !in.details.ExpiresAt.IsZero() { // shared with the letter, which keeps its own
+			without := *in.details
+			without.ExpiresAt = time.Time{}
+			in.details = &without
+		}
+	}
 	switch {
 	case l.gone != nil:
 		return l.refusePut(p, l.gone)
@@ -82,7 +90,9 @@ func (l *Ledger) put(now time.Time, p *Put, letter uint64) (PutResult, error) {
 				s = l.index.find(in.hash, in.id, &l.claims)
 			}
 			if s != nil {
-				return l.taken(p, s)
+				if taken, r, err := l.taken(p, s); taken {
+					return r, err
+				}
 			}
 		}
 	}
@@ -90,8 +100,10 @@ func (l *Ledger) put(now time.Time, p *Put, letter uint64) (PutResult, error) {
 	if !in.details.ExpiresAt.IsZero() {
 		// The deadline is wall time and the ledger's is not: what remains of it now,
 		// on the wall clock, is laid onto the monotonic one. A later step of the wall
-		// clock neither kills the message early nor keeps it alive (K3).
-		remains := in.details.ExpiresAt.Round(0).Sub(now.Round(0))
+		// clock neither kills the message early nor keeps it alive. A now that was
+		// clamped counts as later by as much (K3).
+		clamped := time.Duration(l.now) - now.Sub(l.start)
+		remains := in.details.ExpiresAt.Round(0).Sub(now.Round(0).Add(clamped))
 		if remains <= 0 {
 			return l.refusePut(p, messages.ErrExpired)
 		}
@@ -100,7 +112,7 @@ func (l *Ledger) put(now time.Time, p *Put, letter uint64) (PutResult, error) {
 	if l.config.TTL > 0 {
 		in.expires = min(in.expires, addSat(l.now, int64(l.config.TTL)))
 	}
-	in.due = addSat(l.now, int64(max(0, p.Envelope.Delay)))
+	in.due = addSat(l.now, int64(delay))
 	// A ledger that is behind has messages whose due instant lies before this put:
 	// it takes its place after them, by waiting among the delayed until now.
 	in.waits = in.due > l.now || l.behind
@@ -122,7 +134,7 @@ func (l *Ledger) put(now time.Time, p *Put, letter uint64) (PutResult, error) {
 	e := l.enter(&in)
 	number := e.number
 	if !fits {
-		l.makeRoom()
+		l.makeRoom(e)
 	}
 	return PutResult{Number: number}, nil
 }
@@ -133,8 +145,10 @@ func (l *Ledger) refusePut(p *Put, reason error) (PutResult, error) {
 }
 
 // taken gives the verdict on a put whose id is in the index: with the same body it
-// is the same message again, with another one a mistake (Q13, L).
-func (l *Ledger) taken(p *Put, s *indexSlot) (PutResult, error) {
+// is the same message again, with another one a mistake (Q13, L). False: the id is
+// held by nothing but the claim that the redriven message itself left behind, and
+// that never blocks it (R8).
+func (l *Ledger) taken(p *Put, s *indexSlot) (bool, PutResult, error) {
 	var number uint64
 	var same bool
 	if s.e != nil {
@@ -142,12 +156,16 @@ func (l *Ledger) taken(p *Put, s *indexSlot) (PutResult, error) {
 	} else {
 		c := l.claims.at(s.claim)
 		number, same = c.number, c.body == maphash.Bytes(l.seed, p.Envelope.Body)
+		if same && p.Redriven {
+			return false, PutResult{}, nil
+		}
 	}
 	if !same {
-		return l.refusePut(p, messages.ErrIDReused)
+		r, err := l.refusePut(p, messages.ErrIDReused)
+		return true, r, err
 	}
 	l.counters.Duplicates++
-	return PutResult{Number: number, Duplicate: true}, nil
+	return true, PutResult{Number: number, Duplicate: true}, nil
 }
 
 // arrival is a decided put: nothing about it can be refused any more.
@@ -193,6 +211,9 @@ func (l *Ledger) enter(in *arrival) *entry {
 		r := l.rarely(e)
 		r.headers, r.headerBytes, r.owner = in.headers, in.headerBytes, in.owner
 		r.history, r.deaths = in.history, in.deaths
+		if n := len(in.history); n > 0 {
+			r.lastError = in.history[n-1].Error
+		}
 	}
 	if in.redriven {
 		l.counters.RedrivenIn++
@@ -205,12 +226,17 @@ func (l *Ledger) enter(in *arrival) *entry {
 	}
 	l.bytes += e.bytes()
 	if in.given {
+		if in.redriven {
+			if s := l.index.find(in.hash, in.id, &l.claims); s != nil {
+				l.freeClaim(s.claim) // taken has allowed it; no record, the put says it
+			}
+		}
 		e.flags |= given
 		e.hash = in.hash
 		l.index.add(indexSlot{hash: in.hash, e: e})
 	}
 	if in.waits {
-		l.delay(e, in.due)
+		l.delay(e, in.due, e.number)
 	} else {
 		l.makeReady(e)
 	}
@@ -238,12 +264,11 @@ func (l *Ledger) makeReady(e *entry) {
 }
 
 // delay puts a message into the heap of delays. Those due at one instant come out
-// in the order in which they went in (R2, Q12).
-func (l *Ledger) delay(e *entry, due int64) {
+// by order: the tag of the lease they come from, or the put number (Q12).
+func (l *Ledger) delay(e *entry, due int64, order uint64) {
 	e.state = delayed
 	l.delayedN++
-	l.delaysEver++
-	l.delays.push(due, l.delaysEver, e)
+	l.delays.push(due, order, e)
 }
 
 // unplace takes a message out of the container of its state.

@@ -171,7 +171,7 @@ func (l *Ledger) extend(e *entry, deadline int64) time.Time {
 	l.counters.Touches++
 	le := e.lease
 	if le.has(noTimeout) {
-		return time.Time{}
+		deadline = never // there is none to move (Q17), but that of MaxLease
 	}
 	deadline = min(deadline, l.leaseLimit(le.handed))
 	if deadline != le.deadline {
@@ -280,7 +280,7 @@ func (l *Ledger) comesBack(e *entry, b *comeback) {
 		}
 		l.makeReady(e)
 	case toDelays:
-		l.delay(e, b.due)
+		l.delay(e, b.due, tag)
 	case toBudget:
 		l.wait(e)
 	}
@@ -311,7 +311,8 @@ func (l *Ledger) backoff(e *entry) int64 {
 	if l.config.NoJitter || l.draw == nil || bound == 0 {
 		return bound
 	}
-	// 2^64 is so much larger than any bound that the remainder favours no delay by
-	// more than one draw in 2^64/bound.
-	return int64(l.draw(e.number, uint64(e.attempt)) % (uint64(bound) + 1))
+	// The high word of the product: what the draw is of 2^64, the delay is of bound+1.
+	// No delay has more than one draw in 2^64/bound above its share.
+	high, _ := bits.Mul64(l.draw(e.number, uint64(e.attempt)), uint64(bound)+1)
+	return int64(high)
 }

@@ -1,7 +1,6 @@
 package ledger
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/postroom/postroom/messages"
@@ -129,11 +128,11 @@ func (s *seats) remove(c *Consumer) {
 // that is attached already, [*messages.QueueStateError].
 func (l *Ledger) Attach(now time.Time, c *Consumer) error {
 	l.advance(now)
-	if err := l.refuse("consume"); err != nil {
+	if err := l.refuse("attach"); err != nil {
 		return err
 	}
 	if l.seats.byTag[c.Tag] != nil || c.attached {
-		return &messages.ArgumentError{Op: "consume", Argument: "tag", Problem: fmt.Sprintf("%q is attached already", c.Tag)}
+		return &messages.ArgumentError{Op: "attach", Argument: "Tag", Problem: "is attached already: " + c.Tag}
 	}
 	if l.seats.byTag == nil {
 		l.seats.byTag = make(map[string]*Consumer)
@@ -179,6 +178,7 @@ func (l *Ledger) SetPrefetch(now time.Time, tag string, n int) bool {
 	}
 	c.Prefetch = n
 	l.credit(c)
+	l.activate()
 	return true
 }
 
@@ -193,34 +193,49 @@ func (l *Ledger) credit(c *Consumer) {
 	}
 }
 
-// activate chooses the active consumer of a SingleActive queue (C8): the one there
-// is stays until it is detached or displaced and its leases are over; then comes
-// the next in order of attaching, round to the first, and it again when it is alone.
+// activate chooses the active consumer of a SingleActive queue (C8). The one there
+// is stays while it has leases, and else while it is attached, was not displaced,
+// and can take a message or is busy with one. Then comes the next in order of
+// attaching that can take one, itself last: delivery goes on as long as anybody
+// can. When nobody can, the first that will is chosen then.
 func (l *Ledger) activate() {
 	if !l.config.SingleActive {
 		return
 	}
 	a := l.seats.active
-	if a != nil && a.attached && len(l.seats.byTag) == 1 {
-		a.displaced = false // nobody to make room for: delivery goes on
-	}
-	if a != nil && (a.leases > 0 || (a.attached && !a.displaced)) {
-		return
-	}
-	next := l.seats.first
+	from := l.seats.first
 	if a != nil {
-		if a.nextSeat != nil {
-			next = a.nextSeat
+		if a.attached && len(l.seats.byTag) == 1 {
+			// Nobody to make room for: with a prefetch of 100 and one lapsed lease the
+			// queue would else stand still until the other 99 are over.
+			a.displaced = false
+		}
+		if a.leases > 0 || (a.attached && !a.displaced && (a.hasCredit() || a.back.len() > 0)) {
+			return
 		}
 		a.displaced = false
-		if !a.attached {
-			l.seats.remove(a)
-			if next == a {
-				next = nil
-			}
+		from = a.nextSeat
+		if from == nil {
+			from = l.seats.first
+		}
+	}
+	var next *Consumer
+	for c := from; c != nil; {
+		if c.hasCredit() {
+			next = c
+			break
+		}
+		if c = c.nextSeat; c == nil {
+			c = l.seats.first
+		}
+		if c == from {
+			break
 		}
 	}
 	l.seats.active = next
+	if a != nil && !a.attached {
+		l.seats.remove(a)
+	}
 }
 
 // Want puts a Get in line. It changes nothing on a queue out of service.
@@ -267,6 +282,7 @@ func (l *Ledger) Returned(now time.Time, consumer string, tag uint64) {
 	}
 	if c := l.seats.byTag[consumer]; c != nil && c.back.remove(tag) {
 		l.credit(c)
+		l.activate()
 	}
 }
 
