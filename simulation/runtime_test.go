@@ -219,6 +219,21 @@ func TestClockJumpsAndTiesAreDrawn(t *testing.T) {
 	assert.Len(t, orders, 6)
 }
 
+func TestNextStepIsDrawn(t *testing.T) {
+	orders := map[string]bool{}
+	for seed := range uint64(60) {
+		r := NewRuntime(seed)
+		var order string
+		for _, name := range []string{"a", "b", "c"} {
+			r.Go(name, func() { order += name })
+		}
+		require.NoError(t, r.Run(0, 3), "a run that is quiet at its last step has reached no limit")
+		orders[order] = true
+		r.Close()
+	}
+	assert.Len(t, orders, 6)
+}
+
 func TestLimits(t *testing.T) {
 	r := newRuntime(t, 1)
 	r.Go("sleeper", func() {
