@@ -2,6 +2,7 @@ package postroom
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/postroom/postroom/actors"
@@ -96,7 +97,7 @@ func (b *Broker) Settle(ctx context.Context, s Settlement) (time.Time, error) {
 // Settlement is one verb for one lease.
 type Settlement = messages.Settlement
 
-func checkSettlement(s Settlement) error {
+func checkSettlement(s Settlement) *ArgumentError {
 	switch {
 	case int(s.Verb) >= messages.Verbs:
 		return &ArgumentError{Op: "settle", Argument: "Verb", Problem: "is unknown"}
@@ -121,6 +122,7 @@ func (b *Broker) SettleBatch(ctx context.Context, settlements []Settlement) ([]S
 	places := map[string][]int{}
 	for i, s := range settlements {
 		if err := checkSettlement(s); err != nil {
+			err.Op = fmt.Sprintf("%s settlements[%d]", err.Op, i)
 			return nil, err
 		}
 		q := s.Receipt.Queue
@@ -190,11 +192,15 @@ type Session struct {
 }
 
 // Session opens a session. The name identifies it within the broker; two sessions
-// of one name are one holder. Errors: [*ArgumentError] for an empty name.
+// of one name are one holder. Errors: [*ArgumentError] for an empty name,
+// [*LimitError] for one over 200 bytes.
 // A Session is for one goroutine at a time.
 func (b *Broker) Session(name string) (*Session, error) {
 	if name == "" {
 		return nil, &ArgumentError{Op: "session", Argument: "name", Problem: "must not be empty"}
+	}
+	if len(name) > messages.QueueNameBytesMax {
+		return nil, &LimitError{Op: "session", What: "name bytes", Limit: messages.QueueNameBytesMax, Got: int64(len(name))}
 	}
 	return &Session{broker: b, name: "session " + name, queues: map[string]struct{}{}}, nil
 }

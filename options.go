@@ -1,7 +1,10 @@
 package postroom
 
 import (
+	"time"
+
 	"github.com/postroom/postroom/actors"
+	"github.com/postroom/postroom/actors/ledger"
 	"github.com/postroom/postroom/internal/actorkit"
 	"github.com/postroom/postroom/messages"
 	"github.com/postroom/postroom/supervisor"
@@ -19,15 +22,30 @@ type options struct {
 	runtime  actorkit.Runtime
 	system   *actorkit.System
 	probe    func(point string)
+	ledger   func(*messages.Source, messages.QueueConfig, time.Time, ledger.Options) actors.Ledger
 }
 
 // WithName puts the broker's actors below this name; "postroom" without it. Two
-// brokers in one actor system need two names.
+// brokers mounted in one actor system need two names; [Open] has a system of its
+// own, where no name is taken. It must be 1 to 200 printable ASCII
+// bytes without a slash.
 func WithName(name string) Option {
 	return func(o *options) error {
 		o.name = name
-		return messages.CheckQueueName("open", name)
+		return checkName("open", name)
 	}
+}
+
+// checkName applies the rules of queue names to another name.
+func checkName(op, name string) error {
+	err := messages.CheckQueueName(op, name)
+	switch err := err.(type) {
+	case *ArgumentError:
+		err.Argument = "name"
+	case *LimitError:
+		err.What = "name bytes"
+	}
+	return err
 }
 
 // WithLimits bounds ids, headers and bodies; a zero field keeps its default.
@@ -95,6 +113,15 @@ func WithProbe(probe func(point string)) Option {
 	}
 }
 
+// WithLedger has the rules of each queue made by make instead of ledger.New. It is
+// for package simulation, which wraps them to compare two of a kind.
+func WithLedger(make func(*messages.Source, messages.QueueConfig, time.Time, ledger.Options) actors.Ledger) Option {
+	return func(o *options) error {
+		o.ledger = make
+		return nil
+	}
+}
+
 func settings(list []Option) (*options, error) {
 	o := &options{name: "postroom"}
 	for _, option := range list {
@@ -117,6 +144,7 @@ func (o *options) start(system func(actorkit.Runtime) *actorkit.System) (*Broker
 	}
 	core, err := actors.Start(actors.Config{
 		System: system(rt), Limits: o.limits, Listener: o.listener, Restart: o.restart, Probe: o.probe,
+		NewLedger: o.ledger,
 	})
 	if err != nil {
 		if b.runtime != nil {

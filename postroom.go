@@ -2,6 +2,8 @@ package postroom
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -40,7 +42,7 @@ func Open(options ...Option) (*Broker, error) {
 // Mount starts a broker inside an embedder's own actor system, below the name
 // given by [WithName] ("postroom"). The system's event stream, logging and
 // supervision are left alone; Close ends the broker and not the system.
-// Errors: the name is taken.
+// Errors: [*ArgumentError] for a nil system, or a name that is taken there.
 func Mount(system *actor.ActorSystem, options ...Option) (*Broker, error) {
 	if system == nil {
 		return nil, &ArgumentError{Op: "mount", Argument: "system", Problem: "must not be nil"}
@@ -49,9 +51,13 @@ func Mount(system *actor.ActorSystem, options ...Option) (*Broker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return o.start(func(rt actorkit.Runtime) *actorkit.System {
-		return actorkit.MountSystem(rt, system, o.name)
+	b, err := o.start(func(rt actorkit.Runtime) *actorkit.System {
+		return actorkit.MountSystem(rt, system, o.name+"/")
 	})
+	if errors.Is(err, actorkit.ErrNameTaken) {
+		return nil, &ArgumentError{Op: "mount", Argument: "name", Problem: fmt.Sprintf("%q is taken in this system: see WithName", o.name)}
+	}
+	return b, err
 }
 
 // Close ends the broker (SPEC B5). Hand-overs end at once; running handlers may

@@ -2,6 +2,7 @@ package postroom
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/postroom/postroom/actors"
 	"github.com/postroom/postroom/internal/actorkit"
@@ -39,7 +40,9 @@ func (b *Broker) Put(ctx context.Context, queue string, e Envelope) (PutResult, 
 // message leaves the others alone. The error is about the batch as a whole; then
 // no result is known.
 //
-// Errors: as for [Broker.Put] for the batch; in the results those of each message.
+// Errors: [*LimitError] or [*ArgumentError] when a message of the batch could be
+// accepted by no queue: nothing was sent then, and the error says which it is.
+// Others as for [Broker.Put] for the batch; in the results those of each message.
 func (b *Broker) PutBatch(ctx context.Context, queue string, batch []Envelope) ([]PutResult, error) {
 	q, err := b.core.Find("put", queue)
 	if err != nil {
@@ -53,8 +56,8 @@ func (b *Broker) PutBatch(ctx context.Context, queue string, batch []Envelope) (
 	copy(m.Envelopes, batch)
 	for i := range m.Envelopes {
 		e := &m.Envelopes[i]
-		if err := b.core.Limits.Check("put", e); err != nil {
-			return nil, err
+		if b.core.Limits.Check("put", e) != nil {
+			return nil, b.core.Limits.Check(fmt.Sprintf("put batch[%d]", i), e) // says which
 		}
 		if m.Given[i] = e.ID != ""; !m.Given[i] {
 			e.ID = b.core.NewID()

@@ -35,8 +35,11 @@ type Typed[T any] struct {
 }
 
 // NewTyped returns a typed view of a queue. codec may be nil: JSON.
-// Errors: [*QueueNotFoundError].
+// Errors: [*QueueNotFoundError], [*ArgumentError] for a nil broker.
 func NewTyped[T any](b *Broker, queue string, codec Codec[T]) (*Typed[T], error) {
+	if b == nil {
+		return nil, &ArgumentError{Op: "typed", Argument: "broker", Problem: "must not be nil"}
+	}
 	if _, err := b.core.Find("typed", queue); err != nil {
 		return nil, err
 	}

@@ -1,6 +1,8 @@
 package postroom
 
 import (
+	"errors"
+
 	"github.com/postroom/postroom/actors"
 	"github.com/postroom/postroom/messages"
 )
@@ -98,8 +100,31 @@ const (
 	Overflowed  = messages.Overflowed
 )
 
-// Hint returns one sentence on what to do about err, or "".
-func Hint(err error) string { return messages.Hint(err) }
+// Hint returns one sentence on what to do about err, or "" where nothing better is
+// known, as for an error that is not the broker's.
+func Hint(err error) string {
+	if hint := messages.Hint(err); hint != "" {
+		return hint
+	}
+	for _, h := range bareHints {
+		if errors.Is(err, h.reason) {
+			return h.hint
+		}
+	}
+	return ""
+}
+
+// bareHints are for the reasons that come without a struct around them.
+var bareHints = []struct {
+	reason error
+	hint   string
+}{
+	{ErrBrokerClosed, "nothing happened, and in memory the queues are gone; open a broker and declare them again"},
+	{ErrQueueClosed, "the queue is gone, and nothing happened; declare it again"},
+	{ErrEmpty, "ask again later, or without NoWait to wait for a message"},
+	{ErrBusy, "nothing happened; try again when earlier puts are done, or without NoWait to wait for it"},
+	{messages.ErrNoDoor, "send the queue an Ack, Nack, Reject or Touch message with the delivery's Receipt"},
+}
 
 // Permanent marks an error that no retry will cure: a handler that returns it
 // rejects the message.
