@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
+	"github.com/postroom/postroom/actors/ledger"
 	"github.com/postroom/postroom/internal/actorkit"
 	"github.com/postroom/postroom/messages"
 	"github.com/postroom/postroom/router"
@@ -21,6 +23,9 @@ type Config struct {
 	// Probe runs at named points of the queue and router actors; nil in production.
 	// The simulation makes it panic to see what a crash there costs (SPEC S3).
 	Probe func(point string)
+	// NewLedger makes the rules of a queue; nil for [ledger.New]. The simulation wraps
+	// them here.
+	NewLedger func(source *messages.Source, config messages.QueueConfig, start time.Time, o ledger.Options) Ledger
 }
 
 // Broker is what the actors of one broker share and the door holds on to:
@@ -46,7 +51,7 @@ func Start(config Config) (*Broker, error) {
 	config.Limits = config.Limits.WithDefaults()
 	config.Restart = config.Restart.WithDefaults()
 	b := &Broker{Config: config, runtime: config.System.Runtime()}
-	b.topics = router.NewTopicRouter(router.Config{Runtime: b.runtime, Listener: config.Listener, NewID: b.NewID, Probe: config.Probe})
+	b.topics = router.NewTopicRouter(router.Config{Runtime: b.runtime, Listener: config.Listener, NewID: b.NewID, Probe: config.Probe, Lives: b.lives})
 	ready := b.runtime.NewCell()
 	desk := &desk{broker: b, ready: ready.Ref()}
 	address, err := config.System.Spawn(b.spec("broker", func() actorkit.Actor { return desk }))
@@ -77,16 +82,12 @@ func (b *Broker) onPanic(name string) func(any, []byte, any) {
 		return nil
 	}
 	return func(reason any, stack []byte, _ any) {
-		b.Listener(messages.ActorCrashed{Actor: name, Reason: reason, Stack: stack})
+		b.notify(messages.ActorCrashed{Actor: name, Reason: reason, Stack: stack})
 	}
 }
 
 // notify tells the listener; callers on a hot path ask b.Listener != nil first.
-func (b *Broker) notify(n messages.Notice) {
-	if b.Listener != nil {
-		b.Listener(n)
-	}
-}
+func (b *Broker) notify(n messages.Notice) { router.Tell(b.Listener, n) }
 
 // Runtime is the broker's clock, executor and randomness.
 func (b *Broker) Runtime() actorkit.Runtime { return b.runtime }
@@ -98,6 +99,12 @@ func (b *Broker) Queue(name string) (*Queue, bool) {
 		return nil, false
 	}
 	return q.(*Queue), true
+}
+
+// lives reports whether the queue of that name is the one at this address.
+func (b *Broker) lives(name string, at *actorkit.Address) bool {
+	q, ok := b.Queue(name)
+	return ok && q.Address == at
 }
 
 // Closing reports whether Close has begun.
@@ -144,9 +151,13 @@ func (d *desk) ChildFailed(c *actorkit.Context, child *actorkit.Address, _, _ an
 
 // Receive passes commands on. The answer goes straight from there to the sender.
 func (d *desk) Receive(c *actorkit.Context, msg any) {
+	router.AnswerOnce(c, msg)
+	router.CarryOn(c, d.broker.Listener, msg, func() { d.pass(c, msg) })
+}
+
+func (d *desk) pass(c *actorkit.Context, msg any) {
 	b := d.broker
 	if cmd, ok := msg.(messages.Command); ok {
-		cmd.AnswerTo(c.Ref(cmd))
 		if b.Closing() {
 			c.Answer(cmd, messages.Answer{Err: messages.ErrBrokerClosed})
 			return

@@ -22,6 +22,9 @@ type (
 		Given  bool
 		Window *Window
 		moved  *movedLetter
+
+		held    bool // it is in the ledger and counts in the window until it is settled
+		counted bool // the window was told what became of it
 	}
 
 	// movedLetter is what a redrive carries over from another queue (SPEC R8).
@@ -54,7 +57,16 @@ type (
 	// removeLetter drops a letter that another queue has taken.
 	removeLetter struct {
 		messages.Asked
+		again
+		queue  *Queue
 		number uint64
+	}
+
+	// endHandOvers says that the broker closes: who waits for a message is told, and
+	// nothing is handed over any more. Settles go on.
+	endHandOvers struct {
+		again
+		queue *Queue
 	}
 
 	// closeQueue ends a queue (SPEC Q14). Answer.Value is messages.Deleted.
@@ -87,6 +99,7 @@ type (
 	// keepAlive says which handlers have begun since the last one, and touches the
 	// leases that a consumer keeps (SPEC C3, C4).
 	keepAlive struct {
+		again
 		consumer *consumer
 		started  []uint64
 		touch    []*slot
@@ -131,6 +144,8 @@ type (
 	// end by themselves. Answered when what had not started is back.
 	stopConsumer struct {
 		messages.Asked
+		again
+		queue  *Queue // where an embedder's actor is attached; nil for one of ours
 		tag    string
 		reason error // nil: cancelled
 		// holderGone: the embedder's actor has ended, and holds nothing any more.
@@ -168,8 +183,12 @@ type (
 		to *actor.PID
 	}
 
-	// consumerGone tells the pool that a consumer's actor may be forgotten.
-	consumerGone struct{ consumer *Consumer }
+	// consumerGone tells the pool that a consumer's actor may be forgotten. mayHold
+	// says that an embedder's actor may still hold leases of it.
+	consumerGone struct {
+		consumer *Consumer
+		mayHold  bool
+	}
 
 	// closeConsumers ends them all; answered when the last has ended.
 	closeConsumers struct{ messages.Asked }
@@ -178,15 +197,22 @@ type (
 	closeQueues struct{ messages.Asked }
 )
 
-// Fail answers a put that will not be handled, and frees its place in the window.
+// Fail answers a put that will not be handled, or crashed the queue, and frees its
+// place in the window unless the message is in the queue and will do that itself.
 func (p *Put) Fail(err error) {
 	p.Put.Fail(err)
-	if w := p.Window; w != nil {
+	if w := p.Window; w != nil && !p.counted {
+		p.counted = true
+		err = outcome("put", err)
 		w.refuse(fmt.Errorf("put %q: %w", p.Envelope.ID, err))
 		if w.Report != nil {
 			w.Report(p.Envelope.ID, messages.Answer{Err: err})
 		}
-		w.decided(1, 1)
+		free := int64(1)
+		if p.held {
+			free = 0
+		}
+		w.decided(1, free)
 	}
 }
 
@@ -218,6 +244,31 @@ func (m *giveBack) Fail(err error) {
 	if !m.retry(m.consumer.queue.Address, m, err) {
 		m.Reply.Resolve(messages.Answer{})
 	}
+}
+
+// Fail tries again: which handlers have begun is said only once.
+func (m *keepAlive) Fail(err error) { m.retry(m.consumer.queue.Address, m, err) }
+
+// Fail tries again: the letter has moved, and must not stay here as well.
+func (m *removeLetter) Fail(err error) {
+	if !m.retry(m.queue.Address, m, err) {
+		m.Asked.Fail(err)
+	}
+}
+
+// Fail tries again.
+func (m *endHandOvers) Fail(err error) { m.retry(m.queue.Address, m, err) }
+
+// Fail tries again where nobody waits for an answer and could ask again himself. A
+// consumer whose actor has ended is not there any more, whoever asked.
+func (m *stopConsumer) Fail(err error) {
+	if m.queue != nil && m.Reply.IsZero() && m.retry(m.queue.Address, m, err) {
+		return
+	}
+	if errors.Is(err, actorkit.ErrStopped) {
+		err = &messages.NotFoundError{Op: "cancel", What: "consumer", Name: m.tag}
+	}
+	m.Asked.Fail(err)
 }
 
 // Fail tries again.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/postroom/postroom/internal/actorkit"
 	"github.com/postroom/postroom/messages"
+	"github.com/postroom/postroom/router"
 	"github.com/postroom/postroom/supervisor"
 )
 
@@ -29,6 +30,7 @@ type Consumer struct {
 	control *actorkit.Address
 
 	gone atomic.Bool // ends, or has ended: its tag is forgotten
+	over atomic.Bool // done is closed
 	done chan struct{}
 	err  atomic.Pointer[error]
 }
@@ -47,6 +49,9 @@ func (c *Consumer) Err() error {
 
 // ended closes a consumer's book, once.
 func (b *Broker) ended(k *Consumer, reason error) {
+	if k.over.Swap(true) {
+		return // its queue has crashed while it dismissed its consumers, and does so again
+	}
 	k.gone.Store(true)
 	if reason != nil {
 		k.err.CompareAndSwap(nil, &reason)
@@ -111,7 +116,9 @@ func (c *consumer) new() actorkit.Actor { return consumerShell{c} }
 func (s consumerShell) Started(c *actorkit.Context) {
 	s.self = c.Self()
 	if c.Restarted() > 0 {
-		s.arm()
+		// Only a Goexit in the listener gets here, and protoactor has stopped the
+		// workers: a consumer without any must not go on taking messages.
+		s.stop(c, &stopConsumer{tag: s.tag, reason: ErrCrashLoop})
 		return
 	}
 	for i := range s.config.Concurrency {
@@ -134,8 +141,13 @@ func (s consumerShell) Started(c *actorkit.Context) {
 // attachAnswered is the queue's answer to attach.
 type attachAnswered struct{ err error }
 
-// Receive says which method handles which message.
+// Receive implements [actorkit.Actor].
 func (s consumerShell) Receive(c *actorkit.Context, msg any) {
+	router.CarryOn(c, s.broker.Listener, msg, func() { s.handle(c, msg) })
+}
+
+// handle says which method handles which message.
+func (s consumerShell) handle(c *actorkit.Context, msg any) {
 	switch msg := msg.(type) {
 	case *chunk:
 		s.receive(msg)
@@ -165,7 +177,12 @@ func (s consumerShell) Receive(c *actorkit.Context, msg any) {
 func (k *consumer) attached(c *actorkit.Context, err error) {
 	if err != nil {
 		k.started.Resolve(messages.Answer{Err: err})
-		k.reason = err
+		if errors.Is(err, actorkit.ErrCrashed) {
+			// It may be attached, and messages on their way here: they go back.
+			k.stop(c, &stopConsumer{tag: k.tag, reason: outcome("consume", err)})
+			return
+		}
+		k.reason = outcome("consume", err)
 		k.end(c)
 		return
 	}
@@ -174,7 +191,7 @@ func (k *consumer) attached(c *actorkit.Context, err error) {
 
 // receive takes deliveries in and wakes a worker for each while there are idle ones.
 func (k *consumer) receive(ch *chunk) {
-	if k.ending {
+	if k.ending || k.standing() == 0 { // it was under way when that came about
 		k.giveBack(messages.Ref{}, takeBack([]*chunk{ch}))
 		return
 	}
@@ -315,12 +332,17 @@ func (k *consumer) capacityChanged() {
 		return
 	}
 	n := k.standing()
-	if n == 0 {
-		k.giveBack(messages.Ref{}, takeBack(k.held))
-	}
 	// Rounded up, so that a standing worker is never left without.
 	share := (k.config.Prefetch*n + len(k.workers) - 1) / len(k.workers)
+	if n > 0 {
+		// The leases that the others were at still count, until they run out or their
+		// handler returns; without a place for them the standing ones would starve.
+		share = min(share+len(k.workers)-n, k.config.Prefetch)
+	}
 	k.queue.Address.Send(&effectivePrefetch{consumer: k, n: share})
+	if n == 0 { // behind the other, or they would come straight back
+		k.giveBack(messages.Ref{}, takeBack(k.held))
+	}
 }
 
 // takeBack takes every slot that no worker has begun.
@@ -400,14 +422,14 @@ func (s consumerShell) ChildFailed(c *actorkit.Context, child *actorkit.Address,
 	w.newContext()
 	decision := k.policy.Decide(&w.history, c.Now(), k.broker.runtime.Draw("restart", k.tag, w.crashes))
 	w.crashes++
-	k.giveBack(messages.Ref{}, takeBack(k.held))
-	if !decision.Restart {
-		k.giveUp(c, fmt.Errorf("%w: %d crashes, the last: %v", ErrCrashLoop, w.crashes, reason))
-		return
-	}
 	k.capacityChanged()
+	k.giveBack(messages.Ref{}, takeBack(k.held))
 	if k.ending {
 		k.endIfDone(c)
+		return
+	}
+	if !decision.Restart {
+		k.giveUp(c, fmt.Errorf("%w: %d crashes, the last: %v", ErrCrashLoop, w.crashes, reason))
 		return
 	}
 	w.after = decision.After
@@ -524,12 +546,13 @@ func (k *consumer) endIfDone(c *actorkit.Context) {
 }
 
 func (k *consumer) end(c *actorkit.Context) {
+	k.public.gone.Store(true)
 	if k.timer != nil {
 		k.timer.Stop()
 	}
 	k.ending, k.settling = true, true
 	k.queue.Address.Send(&holderEnded{queue: k.queue, tag: k.tag})
-	k.broker.pool.Send(&consumerGone{k.public})
+	k.broker.pool.Send(&consumerGone{consumer: k.public})
 	c.StopSelf()
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/postroom/postroom/internal/actorkit"
 	"github.com/postroom/postroom/messages"
+	"github.com/postroom/postroom/router"
 )
 
 // background never ends: what our own actors wait on.
@@ -29,7 +30,7 @@ func (b *Broker) Ask(ctx context.Context, op string, to *actorkit.Address, cmd m
 }
 
 func (b *Broker) begin(ctx context.Context, op string, cmd messages.Command) (actorkit.Cell, error) {
-	if b.Closing() {
+	if b.Closing() && !settles(cmd) {
 		return nil, messages.ErrBrokerClosed
 	}
 	if err := ctx.Err(); err != nil {
@@ -41,6 +42,16 @@ func (b *Broker) begin(ctx context.Context, op string, cmd messages.Command) (ac
 	cell := b.runtime.NewCell()
 	cmd.AnswerTo(cell.Ref())
 	return cell, nil
+}
+
+// settles tells the commands that handlers need to end their work. Those that run
+// while the broker closes may, until its queues are closed (SPEC B5).
+func settles(cmd messages.Command) bool {
+	switch cmd.(type) {
+	case settlement, *messages.SettleBatch:
+		return true
+	}
+	return false
 }
 
 func (b *Broker) finish(ctx context.Context, op string, cell actorkit.Cell) (messages.Answer, error) {
@@ -56,16 +67,18 @@ func (b *Broker) finish(ctx context.Context, op string, cell actorkit.Cell) (mes
 
 // explain turns what the machinery says into what a caller can act on.
 func (b *Broker) explain(op string, err error) error {
-	switch {
-	case errors.Is(err, actorkit.ErrCrashed):
-		return &messages.OutcomeError{Op: op, Sent: true, Cause: err}
-	case errors.Is(err, actorkit.ErrStopped):
-		if b.Closing() {
-			return messages.ErrBrokerClosed
-		}
+	if errors.Is(err, actorkit.ErrStopped) && b.Closing() {
+		return messages.ErrBrokerClosed
+	}
+	return outcome(op, err)
+}
+
+// outcome is explain for those who do not know the broker.
+func outcome(op string, err error) error {
+	if errors.Is(err, actorkit.ErrStopped) {
 		return fmt.Errorf("%s: %w", op, messages.ErrQueueClosed)
 	}
-	return err
+	return router.Outcome(op, err)
 }
 
 // Find looks a queue up for an operation. Errors: [*messages.QueueNotFoundError],
@@ -142,6 +155,9 @@ const closeGrace = 5 * time.Second
 func (b *Broker) Close(ctx context.Context) error {
 	if b.closing.Swap(true) {
 		return nil
+	}
+	for _, q := range (&queueDesk{broker: b}).sorted() {
+		q.Address.Send(&endHandOvers{queue: q}) // before its consumers give anything back
 	}
 	stuck := b.closeConsumers(ctx)
 	b.patiently(b.queueDesk, &closeQueues{})

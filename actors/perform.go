@@ -32,7 +32,10 @@ func (q *workQueue) performAll(c *actorkit.Context) {
 		case ledger.HandedOver:
 			q.deliver(c, e, len(effects)-q.performed+1)
 		case ledger.Settled:
-			q.count(e.Owner.(*Window), 0, 1)
+			if w := e.Owner.(*Window); w.held > 0 { // else a quarantine has let it go
+				q.letGo(w, 1)
+				q.count(w, 0, 1)
+			}
 		case ledger.LeaseLost:
 			q.leaseLost(e)
 		case ledger.Died:
@@ -150,6 +153,26 @@ func (q *workQueue) count(w *Window, decided, free int64) {
 	q.counts = append(q.counts, windowCount{w, decided, free})
 }
 
+// hold notes that a message in the ledger counts in the window until it is settled.
+func (q *workQueue) hold(w *Window) {
+	if w.held++; w.held == 1 {
+		w.place = len(q.windows)
+		q.windows = append(q.windows, w)
+	}
+}
+
+// letGo undoes hold for n messages.
+func (q *workQueue) letGo(w *Window, n int64) {
+	if w.held -= n; w.held > 0 {
+		return
+	}
+	last := len(q.windows) - 1
+	moved := q.windows[last]
+	q.windows[w.place], moved.place = moved, w.place
+	q.windows[last] = nil
+	q.windows = q.windows[:last]
+}
+
 func (q *workQueue) leaseLost(e *ledger.Effect) {
 	tag := ""
 	if e.Consumer != nil {
@@ -220,14 +243,14 @@ type DeathNotice struct {
 // died announces a death and publishes the letter's copy where one is wanted.
 func (q *workQueue) died(e *ledger.Effect) {
 	l := e.Letter
-	if q.broker.Listener != nil {
-		q.broker.notify(messages.Died{Queue: q.source.Queue, ID: l.ID, Reason: l.Reason, Attempts: l.Attempts, ErrorBytes: len(l.Error)})
-	}
 	if e.Announce {
 		q.announce("dead", DeathNotice{Queue: q.source.Queue, ID: l.ID, Reason: l.Reason.String(), Attempts: l.Attempts, Error: l.Error})
 	}
 	if q.config.DeadLetterTopic != "" {
 		q.notices = append(q.notices, q.copyOf(l))
+	}
+	if q.broker.Listener != nil { // last: whatever becomes of it costs no announcement
+		q.broker.notify(messages.Died{Queue: q.source.Queue, ID: l.ID, Reason: l.Reason, Attempts: l.Attempts, ErrorBytes: len(l.Error)})
 	}
 }
 

@@ -15,9 +15,12 @@ import (
 // pool starts consumers and ends them, and is their supervisor: a consumer that
 // panics is restarted at once around its state, which outlives it.
 type pool struct {
-	broker  *Broker
-	tags    uint64               // consumer tags given out: unique across all queues (SPEC C1)
-	living  map[string]*Consumer // by tag; those that are ending are gone for callers
+	broker *Broker
+	tags   uint64               // consumer tags given out: unique across all queues (SPEC C1)
+	living map[string]*Consumer // by tag; those that are ending are gone for callers
+	// left are the cancelled consumers of embedders' actors whose leases last as long
+	// as the actor does (SPEC Q17).
+	left    []*Consumer
 	closing []messages.Ref
 	redrive uint64
 
@@ -26,6 +29,11 @@ type pool struct {
 
 // Receive implements [actorkit.Actor].
 func (p *pool) Receive(c *actorkit.Context, msg any) {
+	router.CarryOn(c, p.broker.Listener, msg, func() { p.handle(c, msg) })
+}
+
+// handle says which method handles which message.
+func (p *pool) handle(c *actorkit.Context, msg any) {
 	switch msg := msg.(type) {
 	case *StartConsumer:
 		p.start(c, msg)
@@ -33,12 +41,15 @@ func (p *pool) Receive(c *actorkit.Context, msg any) {
 		p.startNative(c, msg)
 	case *consumerGone:
 		delete(p.living, msg.consumer.Tag)
+		if k := msg.consumer; msg.mayHold && (k.Config.NoTimeout || k.Queue.Config.NoTimeout) {
+			p.left = append(p.left, k)
+		}
 		p.allClosed()
 	case *actorkit.ForeignEnded:
 		p.foreignEnded(c, msg)
 	case *messages.Cancel:
 		if k := p.find(c, "cancel", msg.Tag, msg); k != nil {
-			k.control.Send(&stopConsumer{Asked: messages.Asked{Reply: c.Ref(msg)}, tag: msg.Tag})
+			k.control.Send(&stopConsumer{Asked: messages.Asked{Reply: c.Ref(msg)}, queue: k.attachedTo(), tag: msg.Tag})
 		}
 	case *messages.SetPrefetch:
 		if k := p.find(c, "set prefetch", msg.Tag, msg); k != nil {
@@ -144,7 +155,8 @@ func (p *pool) startNative(c *actorkit.Context, m *consumeNative) {
 	asker, self := c.Ref(m), c.Self()
 	answer := answerWith(func(a messages.Answer) {
 		if a.Err != nil {
-			self.Send(&consumerGone{k})
+			k.Queue.Address.Send(&holderEnded{queue: k.Queue, tag: k.Tag}) // a crash may have come after it was attached
+			self.Send(&consumerGone{consumer: k})
 			asker.Resolve(messages.Answer{Err: a.Err})
 			return
 		}
@@ -157,15 +169,22 @@ func (p *pool) startNative(c *actorkit.Context, m *consumeNative) {
 func (p *pool) foreignEnded(_ *actorkit.Context, m *actorkit.ForeignEnded) {
 	for _, k := range p.sorted() {
 		if k.foreign != nil && k.foreign.Equal(m.PID) {
-			k.control.Send(&stopConsumer{tag: k.Tag, holderGone: true})
+			k.control.Send(&stopConsumer{queue: k.Queue, tag: k.Tag, holderGone: true})
 		}
 	}
+	p.left = slices.DeleteFunc(p.left, func(k *Consumer) bool {
+		gone := k.foreign.Equal(m.PID)
+		if gone {
+			k.control.Send(&holderEnded{queue: k.Queue, tag: k.Tag})
+		}
+		return gone || !p.broker.lives(k.Queue.Queue, k.Queue.Address)
+	})
 }
 
 func (p *pool) closeAll(c *actorkit.Context, m *closeConsumers) {
 	p.closing = append(p.closing, c.Ref(m))
 	for _, k := range p.sorted() {
-		k.control.Send(&stopConsumer{tag: k.Tag, reason: messages.ErrBrokerClosed})
+		k.control.Send(&stopConsumer{queue: k.attachedTo(), tag: k.Tag, reason: messages.ErrBrokerClosed})
 	}
 	p.allClosed()
 }
@@ -193,10 +212,19 @@ func (p *pool) sorted() []*Consumer {
 	return all
 }
 
+// attachedTo is where an embedder's actor is stopped; nil for one of ours.
+func (c *Consumer) attachedTo() *Queue {
+	if c.foreign == nil {
+		return nil
+	}
+	return c.Queue
+}
+
 // stoppedNotice announces a consumer that gave up (SPEC S2).
 func stoppedNotice(k *consumer, why error) *router.Announce {
 	b := k.broker
-	return &router.Announce{Envelope: messages.Envelope{
+	queue := k.queue.Address
+	return &router.Announce{Lost: func() { queue.Send(&lostNotice{}) }, Envelope: messages.Envelope{
 		ID: b.NewID(), ContentType: "application/json",
 		Topic: messages.SystemTopics + "consumer.stopped." + messages.TopicWord(k.queue.Queue),
 		Body: marshal(struct {

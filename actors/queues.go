@@ -30,10 +30,16 @@ type queueClosed struct {
 	command *closeQueue
 	asker   messages.Ref
 	answer  messages.Answer
+	tries   int // that crashed
 }
 
 // Receive implements [actorkit.Actor].
 func (d *queueDesk) Receive(c *actorkit.Context, msg any) {
+	router.CarryOn(c, d.broker.Listener, msg, func() { d.handle(c, msg) })
+}
+
+// handle says which method handles which message.
+func (d *queueDesk) handle(c *actorkit.Context, msg any) {
 	switch msg := msg.(type) {
 	case *messages.DeclareQueue:
 		d.declare(c, msg)
@@ -143,20 +149,24 @@ func (d *queueDesk) sendClose(c *actorkit.Context, m *queueClosed) {
 // closed forgets a queue that has ended, lets the router forget its bindings, and
 // then answers, so that nobody sees the half of it (SPEC T7).
 func (d *queueDesk) closed(c *actorkit.Context, m *queueClosed) {
-	if errors.Is(m.answer.Err, actorkit.ErrCrashed) {
+	crashed := errors.Is(m.answer.Err, actorkit.ErrCrashed)
+	if crashed && m.tries < triesMax {
 		// It has restarted around its ledger; closing twice is harmless, and a half
 		// closed queue would keep its waiters for ever.
+		m.tries++
 		d.sendClose(c, m)
 		return
 	}
 	name := m.queue.Queue
 	held := d.leaving[name]
 	delete(d.leaving, name)
-	if m.answer.Err == nil {
+	if m.answer.Err == nil || crashed { // or it cannot close: its end dismisses whoever waits
+		m.answer.Err = router.Outcome("delete queue", m.answer.Err)
 		d.broker.queues.Delete(name)
 		d.count--
 		c.StopChild(m.queue.Address)
-		d.broker.Router.Send(&router.Forget{Asked: messages.Asked{Reply: m.asker}, Queue: name, Answer: m.answer})
+		d.broker.Router.Send(&router.Forget{Asked: messages.Asked{Reply: m.asker},
+			Queue: name, To: m.queue.Address, Answer: m.answer, Router: d.broker.Router})
 	} else {
 		m.asker.Resolve(m.answer)
 	}

@@ -27,6 +27,14 @@ type redriver struct {
 	over   bool
 }
 
+// everyMax is the slowest pace, as a float: a year a letter. Rates near zero would
+// overflow a duration and turn into a flood.
+const everyMax = float64(365 * 24 * time.Hour)
+
+// lookEvery is how often a redriver that waits for a letter's turn looks whether
+// anybody still waits for it and its queues still stand.
+const lookEvery = time.Second
+
 // What a redriver tells itself, from answers and its timer.
 type (
 	nextLetter  struct{}
@@ -67,7 +75,7 @@ func (p *pool) startRedrive(c *actorkit.Context, m *messages.Redrive) {
 		rate = messages.DefaultRedriveRate
 	}
 	r := &redriver{broker: p.broker, from: from, to: target, asker: c.Ref(m), left: -1,
-		every: max(time.Duration(float64(time.Second)/rate), 1)}
+		every: time.Duration(min(max(float64(time.Second)/rate, 1), everyMax))}
 	if m.Max > 0 {
 		r.left = m.Max
 	}
@@ -131,7 +139,14 @@ func (r *redriver) next(c *actorkit.Context) {
 		r.stop(c, nil)
 		return
 	}
+	for _, q := range []*Queue{r.from, r.to} {
+		if !r.broker.lives(q.Queue, q.Address) {
+			r.stop(c, &messages.QueueStateError{Op: "redrive", Queue: q.Queue, Reason: messages.ErrQueueClosed})
+			return
+		}
+	}
 	if wait := r.began.Add(time.Duration(r.tried) * r.every).Sub(c.Now()); wait > 0 {
+		wait = min(wait, lookEvery)
 		self := r.self
 		if r.timer == nil {
 			r.timer = r.broker.runtime.AfterFunc(wait, func() { self.Send(&nextLetter{}) })
@@ -191,7 +206,7 @@ func (r *redriver) moved(c *actorkit.Context, m *letterMoved) {
 	default:
 		r.result.Moved++
 		if r.from != r.to {
-			r.from.Address.Send(&removeLetter{number: m.number})
+			r.from.Address.Send(&removeLetter{queue: r.from, number: m.number})
 		}
 	}
 	r.next(c)
@@ -199,7 +214,7 @@ func (r *redriver) moved(c *actorkit.Context, m *letterMoved) {
 
 func (r *redriver) stop(c *actorkit.Context, why error) {
 	r.over = true
-	r.result.Stopped = why
+	r.result.Stopped = outcome("redrive", why)
 	if r.timer != nil {
 		r.timer.Stop()
 	}

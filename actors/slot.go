@@ -41,6 +41,7 @@ type slot struct {
 	// Written by the worker before it hands the slot to the queue.
 	verb  messages.Verb
 	quiet bool // settles nothing: Manual
+	lost  bool // the settle was lost to a crash of the queue
 	err   string
 	delay time.Duration
 	again
@@ -74,7 +75,9 @@ func (s *slot) takeBack() bool { return s.state.CompareAndSwap(slotWaiting, slot
 // Fail is told that the queue will not settle the slot. A crash costs the settle,
 // and the lease runs out (SPEC S3), but not the credit: that is asked for again.
 func (s *slot) Fail(err error) {
-	s.quiet = true
+	if !s.quiet {
+		s.quiet, s.lost = true, true
+	}
 	s.retry(s.consumer.queue.Address, s, err)
 }
 

@@ -28,6 +28,11 @@ type Window struct {
 	waiters []messages.Ref
 	failed  []error // since the last Flush, at most failuresMax of them
 	missed  int     // failures beyond those
+
+	// Of the queue's actor, with UntilSettled: how many messages it holds, and where
+	// the window is in its list of those that have any.
+	held  int64
+	place int
 }
 
 // failuresMax bounds the errors that Flush joins; the rest are counted.

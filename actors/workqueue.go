@@ -1,9 +1,11 @@
 package actors
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"strings"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -27,7 +29,7 @@ type workQueue struct {
 	broker *Broker
 	source *messages.Source
 	config messages.QueueConfig
-	ledger *ledger.Ledger
+	ledger Ledger
 	self   *actorkit.Address
 
 	// performed is how many of the ledger's effects are carried out; it moves before
@@ -39,11 +41,15 @@ type workQueue struct {
 
 	consumers map[string]*attached
 	gets      map[*messages.Get]*ledger.Waiter
+	getsEver  uint64
 	drains    []messages.Ref
+	windows   []*Window // have messages in the ledger that count in them until settled
+	closing   bool      // the broker closes: nothing is handed over any more
 
 	timer    actorkit.Timer
 	armedFor time.Time // zero: not armed
 	rings    int       // timer events in a row that did not come to their end
+	starting bool      // restarted, and not through the first turn yet
 
 	ended   error             // closed, deleted or quarantined
 	deleted *messages.Deleted // set when it is closed: nothing is left to read
@@ -63,6 +69,7 @@ type attached struct {
 type pendingGet struct {
 	command *messages.Get
 	ref     messages.Ref
+	number  uint64 // in order of arrival
 }
 
 // windowCount gathers what one turn has to tell one publisher.
@@ -81,7 +88,7 @@ func newWorkQueue(b *Broker, source *messages.Source, config messages.QueueConfi
 	}
 	return &workQueue{
 		broker: b, source: source, config: config,
-		ledger:    ledger.New(source, config, start, ledger.Options{Draw: draw}),
+		ledger:    b.newLedger(source, config, start, ledger.Options{Draw: draw}),
 		consumers: map[string]*attached{},
 		gets:      map[*messages.Get]*ledger.Waiter{},
 	}
@@ -98,18 +105,43 @@ func (q queueShell) Started(c *actorkit.Context) {
 	if c.Restarted() == 0 {
 		return
 	}
-	if q.rings >= ringCrashesMax {
-		q.quarantine(c, fmt.Errorf("its timer event panicked %d times", q.rings))
+	if q.starting {
+		// The restart itself has crashed. It settles what is due like a timer event, so
+		// it counts as one: else the queue would crash and restart for ever.
+		q.rings++
 	}
-	if err := q.ledger.CheckInvariants(); err != nil {
+	q.starting = true
+	switch err := q.ledger.CheckInvariants(); {
+	case q.ended != nil:
+		q.dismiss(c, q.ended) // the crash may have left half of them
+	case q.rings >= ringCrashesMax:
+		q.quarantine(c, fmt.Errorf("its timer event panicked %d times", q.rings))
+	case err != nil:
 		q.quarantine(c, err)
 	}
 	q.armedFor = time.Time{} // the ring that crashed will not ring again
 	q.perform(c)
 }
 
+// Ended dismisses whoever is left when the queue was stopped without being closed,
+// because it crashed on that too.
+func (q queueShell) Ended(c *actorkit.Context) {
+	if q.deleted == nil {
+		q.endAs(messages.ErrQueueClosed)
+		q.ledger.Close(c.Now())
+	}
+	q.perform(c)
+	q.dismiss(c, q.ended)
+	q.flush(c)
+}
+
 // Receive implements [actorkit.Actor].
 func (q queueShell) Receive(c *actorkit.Context, msg any) {
+	router.AnswerOnce(c, msg)
+	if _, ok := msg.(*ring); ok {
+		q.rings++ // before anything can panic
+		q.armedFor = time.Time{}
+	}
 	q.probe("before", msg)
 	if q.ended != nil && q.refuse(c, msg) {
 		return
@@ -131,7 +163,7 @@ func (q *workQueue) probe(when string, msg any) {
 func (q queueShell) handle(c *actorkit.Context, msg any) {
 	switch msg := msg.(type) {
 	case *Put:
-		q.put(c, msg)
+		q.put(c, msg, msg)
 		return
 	case *slot:
 		q.handlerReturned(c, msg)
@@ -140,7 +172,7 @@ func (q queueShell) handle(c *actorkit.Context, msg any) {
 		q.takeCopy(c, msg)
 		return
 	case *PutBatch:
-		q.putBatch(c, &msg.PutBatch, msg.Given)
+		q.putBatch(c, msg.Envelopes, msg.Given, msg)
 		return
 	case *messages.SettleBatch:
 		q.settleBatch(c, msg)
@@ -173,52 +205,63 @@ func (q queueShell) handle(c *actorkit.Context, msg any) {
 		q.giveBack(c, msg)
 	case *effectivePrefetch:
 		q.ledger.SetPrefetch(c.Now(), msg.consumer.tag, msg.n)
+		q.probe("after", msg)
 	case *messages.SetPrefetch: // of an embedder's actor: nobody stands in between
 		q.ledger.SetPrefetch(c.Now(), msg.Tag, msg.Prefetch)
-		q.answer(c, msg, messages.Answer{})
+		q.done(c, msg, messages.Answer{})
 	case *crashed:
 		q.crashed(c, msg)
 	case *lostNotice:
 		q.ledger.CountLostNotice()
+		q.probe("after", msg)
 	case *holderEnded:
-		q.holderEnded(c, msg.tag)
+		q.holderEnded(c, msg)
+	case *endHandOvers:
+		q.endHandOvers(msg)
 	case *EndHolder:
 		q.ledger.HolderEnded(c.Now(), msg.Holder)
-		q.answer(c, msg, messages.Answer{})
+		q.done(c, msg, messages.Answer{})
 	case *stopConsumer: // of an embedder's actor
 		q.stopForeign(c, msg)
 	case *messages.Pause:
 		q.ledger.Pause(c.Now())
-		q.answer(c, msg, messages.Answer{})
+		q.done(c, msg, messages.Answer{})
 	case *messages.Resume:
 		q.resume(c, msg)
 	case *messages.Purge:
 		n := q.ledger.Purge(c.Now())
-		q.answer(c, msg, messages.Answer{N: int64(n)})
+		q.done(c, msg, messages.Answer{N: int64(n)})
 	case *messages.Peek:
-		q.answer(c, msg, messages.Answer{Value: q.ledger.Peek(msg.N)})
+		q.done(c, msg, messages.Answer{Value: q.ledger.Peek(msg.N)})
 	case *messages.Drain:
 		q.drains = append(q.drains, c.Ref(msg))
 		q.ledger.Drain(c.Now())
+		q.probe("after", msg)
 	case *messages.DeadLettersQuery:
-		q.answer(c, msg, messages.Answer{N: int64(q.ledger.LastLetter()), Value: q.ledger.DeadLetters(msg.After, msg.N)})
+		q.done(c, msg, messages.Answer{N: int64(q.ledger.LastLetter()), Value: q.ledger.DeadLetters(msg.After, msg.N)})
 	case *messages.Discard:
 		n := q.ledger.Discard(c.Now(), msg.IDs)
-		q.answer(c, msg, messages.Answer{N: int64(n)})
+		q.done(c, msg, messages.Answer{N: int64(n)})
 	case *redriveLetter:
 		result, err := q.ledger.Redrive(c.Now(), msg.number)
-		q.answer(c, msg, messages.Answer{N: duplicate(result.Duplicate), Err: err})
+		q.done(c, msg, messages.Answer{N: duplicate(result.Duplicate), Err: err})
 	case *removeLetter:
 		q.ledger.RemoveLetter(c.Now(), msg.number)
-		q.answer(c, msg, messages.Answer{})
+		q.done(c, msg, messages.Answer{})
 	case *messages.QueueStatsQuery:
-		q.answer(c, msg, messages.Answer{Value: q.stats(c)})
+		q.done(c, msg, messages.Answer{Value: q.stats(c)})
 	case *closeQueue:
 		q.close(c, msg)
 	case messages.Command:
-		q.answer(c, msg, messages.Answer{Err: &messages.ArgumentError{
+		q.done(c, msg, messages.Answer{Err: &messages.ArgumentError{
 			Op: "queue", Argument: fmt.Sprintf("%T", msg), Problem: "is not for a queue; the broker's actor takes it"}})
 	}
+}
+
+// done is for commands whose whole work is one call on the ledger.
+func (q *workQueue) done(c *actorkit.Context, cmd messages.Command, a messages.Answer) {
+	q.probe("after", cmd)
+	q.answer(c, cmd, a)
 }
 
 // settlement is what messages.Ack, Nack, Reject, Touch and Settle have in common.
@@ -235,11 +278,13 @@ func (q queueShell) EndTurn(c *actorkit.Context) {
 	}
 	q.flush(c)
 	q.arm(c)
+	q.starting = false
 }
 
 // ---- puts ----
 
-func (q *workQueue) put(c *actorkit.Context, m *Put) {
+// put takes a message in; cmd is the command as it came.
+func (q *workQueue) put(c *actorkit.Context, m *Put, cmd messages.Command) {
 	p := ledger.Put{Envelope: m.Envelope, GivenID: m.Given}
 	w := m.Window
 	if w != nil && w.UntilSettled {
@@ -249,16 +294,21 @@ func (q *workQueue) put(c *actorkit.Context, m *Put) {
 		p.Redriven, p.Deliveries, p.Deaths, p.History = true, moved.deliveries, moved.deaths, moved.history
 	}
 	result, err := q.ledger.Put(c.Now(), &p)
+	if p.Owner != nil && err == nil && !result.Duplicate {
+		m.held = true // until Settled
+		q.hold(w)
+	}
 	if q.broker.Listener != nil {
 		q.notePut(&p, err)
 	}
-	q.probe("after", m)
+	q.probe("after", cmd)
 	a := messages.Answer{N: duplicate(result.Duplicate), Err: err}
 	if w != nil {
 		free := int64(1)
-		if w.UntilSettled && err == nil && !result.Duplicate {
-			free = 0 // until Settled
+		if m.held {
+			free = 0
 		}
+		m.counted = true
 		q.count(w, 1, free)
 		if err != nil {
 			w.refuse(err)
@@ -292,10 +342,10 @@ func duplicate(d bool) int64 {
 func (q *workQueue) putFromActor(c *actorkit.Context, m *messages.Put) {
 	given := m.Envelope.ID != ""
 	if err := q.checkFromActor(c, &m.Envelope); err != nil {
-		q.answer(c, m, messages.Answer{Err: err})
+		q.done(c, m, messages.Answer{Err: err})
 		return
 	}
-	q.put(c, &Put{Put: *m, Given: given})
+	q.put(c, &Put{Put: *m, Given: given}, m)
 }
 
 func (q *workQueue) checkFromActor(c *actorkit.Context, e *messages.Envelope) error {
@@ -326,25 +376,24 @@ func (q *workQueue) putBatchFromActor(c *actorkit.Context, m *messages.PutBatch)
 	for i := range m.Envelopes {
 		given[i] = m.Envelopes[i].ID != ""
 		if err := q.checkFromActor(c, &m.Envelopes[i]); err != nil {
-			q.answer(c, m, messages.Answer{Err: err})
+			q.done(c, m, messages.Answer{Err: err})
 			return
 		}
 	}
-	q.putBatch(c, m, given)
+	q.putBatch(c, m.Envelopes, given, m)
 }
 
-func (q *workQueue) putBatch(c *actorkit.Context, m *messages.PutBatch, given []bool) {
-	results := make([]messages.PutResult, len(m.Envelopes))
-	for i := range m.Envelopes {
-		p := ledger.Put{Envelope: m.Envelopes[i], GivenID: given[i]}
+func (q *workQueue) putBatch(c *actorkit.Context, batch []messages.Envelope, given []bool, cmd messages.Command) {
+	results := make([]messages.PutResult, len(batch))
+	for i := range batch {
+		p := ledger.Put{Envelope: batch[i], GivenID: given[i]}
 		r, err := q.ledger.Put(c.Now(), &p)
 		if q.broker.Listener != nil {
 			q.notePut(&p, err)
 		}
 		results[i] = messages.PutResult{ID: p.Envelope.ID, Duplicate: r.Duplicate, Err: err}
 	}
-	q.probe("after", m)
-	q.answer(c, m, messages.Answer{Value: results})
+	q.done(c, cmd, messages.Answer{Value: results})
 }
 
 func (q *workQueue) takeCopy(c *actorkit.Context, m *router.Copy) {
@@ -433,6 +482,11 @@ func (q *workQueue) handlerReturned(c *actorkit.Context, s *slot) {
 	if s.quiet {
 		q.ledger.Started(c.Now(), s.Tag) // or a lease lost later would count as never begun
 	}
+	if s.lost && s.Deadline.IsZero() {
+		// Without a timeout it would never run out, and its consumer never get credit
+		// again: it comes back as after a crash of the handler (SPEC Q17).
+		q.ledger.Crashed(c.Now(), s.Tag, "the queue crashed on the handler's answer")
+	}
 	if !s.quiet {
 		if _, end := q.ledger.LeaseEnd(s.Tag); end == messages.LeaseRunning || end == messages.LeaseExpired {
 			// The answer is nobody's: a stale one is in the counters and the listener.
@@ -482,8 +536,13 @@ func (q *workQueue) giveBack(c *actorkit.Context, m *giveBack) {
 // ---- gets ----
 
 func (q *workQueue) get(c *actorkit.Context, m *messages.Get) {
-	ref := c.Ref(m)
-	w := &ledger.Waiter{Holder: m.Session, AckTimeout: m.AckTimeout, NoTimeout: m.NoTimeout, Address: &pendingGet{command: m, ref: ref}}
+	if q.closing {
+		q.done(c, m, messages.Answer{Err: messages.ErrBrokerClosed})
+		return
+	}
+	q.getsEver++
+	p := &pendingGet{command: m, ref: c.Ref(m), number: q.getsEver}
+	w := &ledger.Waiter{Holder: m.Session, AckTimeout: m.AckTimeout, NoTimeout: m.NoTimeout, Address: p}
 	q.gets[m] = w
 	q.ledger.Want(c.Now(), w)
 	q.probe("after", m)
@@ -500,6 +559,26 @@ func (q *workQueue) cancelGet(m *CancelGet) {
 		q.ledger.Unwant(w)
 		delete(q.gets, m.Get)
 	}
+	q.probe("after", m)
+}
+
+// dismissGets answers those in line, in order.
+func (q *workQueue) dismissGets(why error) {
+	waiting := slices.Collect(maps.Values(q.gets))
+	number := func(w *ledger.Waiter) uint64 { return w.Address.(*pendingGet).number }
+	slices.SortFunc(waiting, func(a, b *ledger.Waiter) int { return cmp.Compare(number(a), number(b)) })
+	for _, w := range waiting {
+		q.ledger.Unwant(w)
+		w.Address.(*pendingGet).ref.Resolve(messages.Answer{Err: why})
+	}
+	clear(q.gets)
+}
+
+// endHandOvers is the first thing that a closing broker asks for.
+func (q *workQueue) endHandOvers(m *endHandOvers) {
+	q.closing = true
+	q.dismissGets(messages.ErrBrokerClosed)
+	q.probe("after", m)
 }
 
 // ---- consumers ----
@@ -528,10 +607,11 @@ func (q *workQueue) detach(c *actorkit.Context, m *detach) {
 	m.consumer.self.Send(&detached{})
 }
 
-func (q *workQueue) holderEnded(c *actorkit.Context, tag string) {
-	q.ledger.Detach(c.Now(), tag)
-	q.ledger.HolderEnded(c.Now(), tag)
-	delete(q.consumers, tag)
+func (q *workQueue) holderEnded(c *actorkit.Context, m *holderEnded) {
+	q.ledger.Detach(c.Now(), m.tag)
+	q.ledger.HolderEnded(c.Now(), m.tag)
+	delete(q.consumers, m.tag)
+	q.probe("after", m)
 }
 
 // stopForeign ends an embedder's actor as a consumer: it is told once, and what
@@ -539,7 +619,7 @@ func (q *workQueue) holderEnded(c *actorkit.Context, tag string) {
 func (q *workQueue) stopForeign(c *actorkit.Context, m *stopConsumer) {
 	a := q.consumers[m.tag]
 	if a == nil || a.foreign == nil {
-		q.answer(c, m, messages.Answer{Err: &messages.NotFoundError{Op: "cancel", What: "consumer", Name: m.tag}})
+		q.done(c, m, messages.Answer{Err: &messages.NotFoundError{Op: "cancel", What: "consumer", Name: m.tag}})
 		return
 	}
 	q.ledger.Detach(c.Now(), m.tag)
@@ -547,13 +627,15 @@ func (q *workQueue) stopForeign(c *actorkit.Context, m *stopConsumer) {
 	if m.holderGone {
 		q.ledger.HolderEnded(c.Now(), m.tag)
 	}
-	q.foreignEnded(c, a, m.reason)
-	q.answer(c, m, messages.Answer{})
+	q.foreignEnded(c, a, m.reason, !m.holderGone)
+	q.done(c, m, messages.Answer{})
 }
 
-func (q *workQueue) foreignEnded(c *actorkit.Context, a *attached, reason error) {
+// foreignEnded tells an embedder's actor, and the pool; mayHold says that leases may
+// be left in the actor's hands.
+func (q *workQueue) foreignEnded(c *actorkit.Context, a *attached, reason error, mayHold bool) {
 	q.broker.ended(a.consumer, reason)
-	q.broker.pool.Send(&consumerGone{a.consumer})
+	q.broker.pool.Send(&consumerGone{a.consumer, mayHold})
 	c.System().Send(a.foreign, &messages.ConsumerEnded{Tag: a.Tag, Reason: reason})
 }
 
@@ -561,6 +643,7 @@ func (q *workQueue) foreignEnded(c *actorkit.Context, a *attached, reason error)
 
 func (q *workQueue) resume(c *actorkit.Context, m *messages.Resume) {
 	q.ledger.Resume(c.Now())
+	q.probe("after", m)
 	q.endDrains(&messages.QueueStateError{Op: "drain", Queue: q.source.Queue, Reason: messages.ErrResumed})
 	q.answer(c, m, messages.Answer{})
 }
@@ -578,8 +661,6 @@ func (q *workQueue) stats(c *actorkit.Context) messages.QueueStats {
 }
 
 func (q *workQueue) rang(c *actorkit.Context) {
-	q.armedFor = time.Time{}
-	q.rings++
 	q.ledger.Tick(c.Now())
 	q.probe("after", &ring{})
 	q.perform(c)
@@ -594,12 +675,10 @@ func (q *workQueue) close(c *actorkit.Context, m *closeQueue) {
 	s := q.stats(c)
 	held := s.Ready + s.Delayed + s.Leased
 	if (m.ifEmpty && held+s.DeadLetters > 0) || (m.ifUnused && s.Consumers > 0) {
-		q.answer(c, m, messages.Answer{Err: &messages.InUseError{Queue: q.source.Queue, Messages: held, Consumers: s.Consumers}})
+		q.done(c, m, messages.Answer{Err: &messages.InUseError{Queue: q.source.Queue, Messages: held, Consumers: s.Consumers}})
 		return
 	}
-	if q.ended == nil {
-		q.ended = m.reason
-	}
+	q.endAs(m.reason)
 	n, letters := q.ledger.Close(c.Now())
 	q.deleted = &messages.Deleted{Messages: n, DeadLetters: letters}
 	q.perform(c)
@@ -611,27 +690,31 @@ func (q *workQueue) close(c *actorkit.Context, m *closeQueue) {
 	q.answer(c, m, messages.Answer{Value: *q.deleted})
 }
 
-// dismiss answers every waiter and ends every consumer: nobody waits for ever.
+// endAs notes why the queue ended, the first time.
+func (q *workQueue) endAs(why error) {
+	if q.ended == nil {
+		q.ended = why
+	}
+}
+
+// dismiss answers every waiter and ends every consumer: nobody waits for ever. Each
+// is crossed out before he is told, so that it can be done again after a crash.
 func (q *workQueue) dismiss(c *actorkit.Context, reason error) {
 	gone := func(op string) error {
 		return &messages.QueueStateError{Op: op, Queue: q.source.Queue, Reason: reason}
 	}
-	for _, w := range q.gets {
-		q.ledger.Unwant(w)
-		w.Address.(*pendingGet).ref.Resolve(messages.Answer{Err: gone("get")})
-	}
-	clear(q.gets)
+	q.dismissGets(gone("get"))
 	q.endDrains(gone("drain"))
 	for _, a := range sortedByTag(q.consumers) {
+		delete(q.consumers, a.Tag)
 		if a.inner != nil {
 			a.consumer.gone.Store(true)
 			q.flushTo(a)
 			a.inner.self.Send(&queueGone{reason: gone("consume")})
 			continue
 		}
-		q.foreignEnded(c, a, gone("consume"))
+		q.foreignEnded(c, a, gone("consume"), false)
 	}
-	clear(q.consumers)
 }
 
 // quarantine keeps a queue that failed its own checks readable and idle (S3).
@@ -641,12 +724,17 @@ func (q *workQueue) quarantine(c *actorkit.Context, why error) {
 	}
 	q.ended = messages.ErrQuarantined
 	q.ledger.Quarantine()
-	q.dismiss(c, messages.ErrQuarantined)
-	q.broker.notify(messages.Quarantined{Queue: q.source.Queue, Reason: why})
+	for len(q.windows) > 0 { // nothing will be settled any more, and publishers wait for room
+		w := q.windows[0]
+		q.count(w, 0, w.held)
+		q.letGo(w, w.held)
+	}
 	q.announce("quarantined", struct {
 		Queue string `json:"queue"`
 		Error string `json:"error"`
 	}{q.source.Queue, messages.CutError(why.Error())})
+	q.dismiss(c, messages.ErrQuarantined)
+	q.broker.notify(messages.Quarantined{Queue: q.source.Queue, Reason: why})
 }
 
 // refuse answers what an ended queue does not do any more; a quarantined one can
@@ -669,6 +757,8 @@ func (q *workQueue) refuse(c *actorkit.Context, msg any) bool {
 	switch msg := msg.(type) {
 	case *Put:
 		msg.Fail(&messages.PutError{Queue: q.source.Queue, ID: msg.Envelope.ID, Reason: q.ended})
+	case *giveBack:
+		msg.Fail(why) // it is as good as done
 	case messages.Command:
 		c.Answer(msg, messages.Answer{Err: why})
 	case messages.Failer:
@@ -682,14 +772,13 @@ func commandName(msg any) string {
 	if s, ok := msg.(settlement); ok {
 		return s.Settled().Verb.String()
 	}
-	name := fmt.Sprintf("%T", msg)
-	return strings.ToLower(name[strings.LastIndexByte(name, '.')+1:])
+	return router.CommandName(msg)
 }
 
 // handOver lends what can be lent, until nothing moves: a Get whose caller has
 // gone gives its message back, which may go to the next.
 func (q *workQueue) handOver(c *actorkit.Context) {
-	for {
+	for !q.closing {
 		q.ledger.HandOver(c.Now())
 		if len(q.ledger.Effects()) == q.performed {
 			return

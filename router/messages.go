@@ -1,6 +1,7 @@
 package router
 
 import (
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -42,7 +43,12 @@ type (
 	Forget struct {
 		messages.Asked
 		Queue  string
+		To     *actorkit.Address // a successor of that name keeps its bindings
 		Answer messages.Answer
+		// Router is where it is sent again when it crashes: bindings of a queue that is
+		// gone would stay for ever.
+		Router *actorkit.Address
+		tries  int
 	}
 
 	// Stats completes the figures with the router's own and answers.
@@ -78,8 +84,21 @@ type (
 		History []messages.Death
 		Deaths  int
 		pub     *publication
+		done    bool // answered; the queue that crashes after that must not answer again
 	}
 )
+
+const triesMax = 3
+
+// Fail tries again, a few times.
+func (m *Forget) Fail(err error) {
+	if m.Router != nil && m.tries < triesMax && errors.Is(err, actorkit.ErrCrashed) {
+		m.tries++
+		m.Router.Send(m)
+		return
+	}
+	m.Asked.Fail(err)
+}
 
 // Fail counts the announcement as lost and answers whoever waits for it.
 func (a *Announce) Fail(error) {
@@ -90,6 +109,7 @@ func (a *Announce) Fail(error) {
 }
 
 func (a *Announce) done() {
+	a.Lost = nil // it is on its way: a crash from here on loses nothing
 	for _, then := range a.Then {
 		then()
 	}
@@ -110,6 +130,10 @@ type publication struct {
 
 // Accept says that the queue took the copy, or had its id already.
 func (c *Copy) Accept(duplicate bool) {
+	if c.done {
+		return
+	}
+	c.done = true
 	if duplicate {
 		c.pub.duplicate.Add(1)
 		c.pub.drops.Add(1)
@@ -121,6 +145,10 @@ func (c *Copy) Accept(duplicate bool) {
 
 // Refuse says that the queue did not take the copy (SPEC T4).
 func (c *Copy) Refuse() {
+	if c.done {
+		return
+	}
+	c.done = true
 	c.pub.refused.Add(1)
 	c.pub.drops.Add(1)
 	c.pub.answered()

@@ -25,13 +25,18 @@ type Config struct {
 	// Probe runs before and after each command, by name; nil in production. A test
 	// that makes it panic sees what a crash at that point costs.
 	Probe func(point string)
+	// Lives says whether this is still the queue of that name, so that a Bind that
+	// was overtaken by the queue's deletion does not bind a queue that is gone. Nil:
+	// it always is.
+	Lives func(queue string, at *actorkit.Address) bool
 }
 
 // TopicRouter is the notice board: it owns the two tries, of subscriptions and of
 // bindings, and copies each publication to those that match. It never blocks and
 // never waits for a subscriber (SPEC T5).
 //
-// The value outlives crashes of the actor that runs it: New hands out shells.
+// A panic costs the command that caused it, see [CarryOn]. Should the actor be
+// restarted all the same, the value outlives it: New hands out shells.
 type TopicRouter struct {
 	config Config
 
@@ -79,10 +84,19 @@ type shell TopicRouter
 // Receive implements [actorkit.Actor].
 func (s *shell) Receive(c *actorkit.Context, msg any) {
 	r := (*TopicRouter)(s)
-	r.probe("before", msg)
-	r.handle(c, msg)
-	r.probe("after", msg)
+	AnswerOnce(c, msg)
+	survived := CarryOn(c, r.config.Listener, msg, func() {
+		r.probe("before", msg)
+		r.handle(c, msg)
+		r.probe("after", msg)
+	})
+	if ended, ok := msg.(*actorkit.ForeignEnded); ok && !survived {
+		c.Self().Send(&subscriberEnded{who: ended.PID}) // nobody else would say so again
+	}
 }
+
+// subscriberEnded is a *actorkit.ForeignEnded that is handled again.
+type subscriberEnded struct{ who *actor.PID }
 
 func (r *TopicRouter) probe(when string, msg any) {
 	if r.config.Probe != nil {
@@ -111,6 +125,8 @@ func (r *TopicRouter) handle(c *actorkit.Context, msg any) {
 		r.stats(c, msg)
 	case *actorkit.ForeignEnded:
 		r.subscriberGone(msg.PID)
+	case *subscriberEnded:
+		r.subscriberGone(msg.who)
 	case messages.Command:
 		c.Answer(msg, messages.Answer{Err: &messages.ArgumentError{Op: "router", Argument: fmt.Sprintf("%T", msg), Problem: "is not for the router"}})
 	}
@@ -173,9 +189,7 @@ func (r *TopicRouter) offer(c *actorkit.Context, sub *subscription, ev *messages
 	if sub.waiting.Add(1) > BufferMax {
 		sub.waiting.Add(-1)
 		r.lost.Add(1)
-		if l := r.config.Listener; l != nil {
-			l(messages.EventDropped{Subscription: sub.name, Topic: ev.Topic})
-		}
+		Tell(r.config.Listener, messages.EventDropped{Subscription: sub.name, Topic: ev.Topic})
 		return false
 	}
 	sub.to.Send(ev)
@@ -187,7 +201,8 @@ func (r *TopicRouter) subscribe(c *actorkit.Context, m *Subscribe) {
 		c.Answer(m, messages.Answer{Err: err})
 		return
 	}
-	sub := &subscription{name: "sub-" + strconv.FormatUint(r.numbered+1, 10), pattern: m.Pattern, foreign: m.To, handle: m.Handle}
+	r.numbered++ // first: a number that a crash has used is not used again
+	sub := &subscription{name: "sub-" + strconv.FormatUint(r.numbered, 10), pattern: m.Pattern, foreign: m.To, handle: m.Handle}
 	if m.To == nil {
 		to, err := c.Spawn(actorkit.Spec{Name: sub.name, Blocking: true, UserCode: true,
 			New: func() actorkit.Actor { return subscriber{sub} }, OnPanic: r.onPanic(sub.name)})
@@ -199,7 +214,6 @@ func (r *TopicRouter) subscribe(c *actorkit.Context, m *Subscribe) {
 	} else {
 		c.WatchForeign(m.To)
 	}
-	r.numbered++
 	r.subscribers.Add(sub.pattern, sub)
 	r.subscriptions[sub.name] = sub
 	var handle any = sub.name
@@ -218,9 +232,7 @@ type Subscribed struct {
 
 func (r *TopicRouter) onPanic(name string) func(any, []byte, any) {
 	return func(reason any, stack []byte, _ any) {
-		if l := r.config.Listener; l != nil {
-			l(messages.ActorCrashed{Actor: name, Reason: reason, Stack: stack})
-		}
+		Tell(r.config.Listener, messages.ActorCrashed{Actor: name, Reason: reason, Stack: stack})
 	}
 }
 
@@ -257,7 +269,15 @@ func (r *TopicRouter) bind(c *actorkit.Context, m *Bind) {
 		c.Answer(m, messages.Answer{Err: err})
 		return
 	}
+	if lives := r.config.Lives; lives != nil && !lives(m.Queue, m.To) {
+		c.Answer(m, messages.Answer{Err: &messages.QueueNotFoundError{Op: "bind", Queue: m.Queue}})
+		return
+	}
 	q := r.queues[m.Queue]
+	if q != nil && q.to != m.To { // of an incarnation that is gone; its Forget is still to come
+		r.bindings.RemoveValue(q)
+		q = nil
+	}
 	if q == nil {
 		q = &bound{queue: m.Queue, to: m.To}
 		r.queues[m.Queue] = q
@@ -279,7 +299,7 @@ func (r *TopicRouter) unbind(c *actorkit.Context, m *Unbind) {
 }
 
 func (r *TopicRouter) forget(c *actorkit.Context, m *Forget) {
-	if q := r.queues[m.Queue]; q != nil {
+	if q := r.queues[m.Queue]; q != nil && q.to == m.To {
 		r.bindings.RemoveValue(q)
 		delete(r.queues, m.Queue)
 	}

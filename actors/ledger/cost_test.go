@@ -241,3 +241,41 @@ func TestK3_OnlyExpiresAtIsWallTime(t *testing.T) {
 		t.Errorf("at the wall deadline: %d expired, want 1", s.DeadBy[messages.Expired])
 	}
 }
+
+// TestQ15_NothingDeadIsHandedOver has more messages die at one instant than two
+// slices hold: the consumer that waits for them gets none, however far the ledger
+// has come with burying them.
+func TestQ15_NothingDeadIsHandedOver(t *testing.T) {
+	const many = 3*4096 + 100
+	l := plainLedger(messages.QueueConfig{TTL: 10 * time.Second, DeadLetterLimit: messages.Unlimited})
+	for i := range many {
+		if _, err := l.Put(epoch, &ledger.Put{Envelope: messages.Envelope{ID: fmt.Sprint(i)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	at := epoch.Add(10 * time.Second)
+	if err := l.Attach(at, &ledger.Consumer{Tag: "sam", Prefetch: many}); err != nil {
+		t.Fatal(err)
+	}
+	if !l.Behind() {
+		t.Fatalf("%d deaths at one instant were settled at once; this test needs more", many)
+	}
+	for range many {
+		l.HandOver(at)
+		if !l.Behind() {
+			break
+		}
+	}
+	died := 0
+	for _, e := range l.Effects() {
+		switch e.Kind {
+		case ledger.HandedOver:
+			t.Fatalf("message of tag %d was handed over at the instant of its death", e.Tag)
+		case ledger.Died:
+			died++
+		}
+	}
+	if died != many {
+		t.Errorf("%d died, want %d", died, many)
+	}
+}

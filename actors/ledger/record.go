@@ -84,6 +84,15 @@ func (l *Ledger) record(r Record) {
 	l.records = append(l.records, r)
 }
 
+// MoveRecords is TakeRecords that appends to a slice of the caller's and keeps its
+// own for what comes.
+func (l *Ledger) MoveRecords(to []Record) []Record {
+	to = append(to, l.records...)
+	clear(l.records)
+	l.records = l.records[:0]
+	return to
+}
+
 // TakeRecords returns the records since it was last called, in order.
 func (l *Ledger) TakeRecords() []Record {
 	r := l.records

@@ -174,7 +174,7 @@ func (g *generator) config() string {
 // line makes the next command, looking at what the model knows so that most of
 // them mean something.
 func (g *generator) line(p *pair) string {
-	m := p.model.subject.(*model)
+	m := p.model.subject.(modelled)
 	tag := func() string {
 		tags := fmt.Sprint(g.tag(m))
 		for range g.crowd / 100 {
@@ -212,7 +212,7 @@ func (g *generator) line(p *pair) string {
 		}},
 		{2, func() string { return "unwant " + g.pick("g1", "g2", "sam") }},
 		{1, func() string {
-			if m.closed {
+			if m.Closed() {
 				return "tick" // a closed queue may have let go of what it knew
 			}
 			return "lease-end " + tag()
@@ -233,7 +233,7 @@ func (g *generator) line(p *pair) string {
 		}
 		return g.pick("trim", "trim", "quarantine", "close")
 	}
-	if (m.paused || m.draining) && g.oneIn(6) {
+	if (m.Paused() || m.Draining()) && g.oneIn(6) {
 		return "resume"
 	}
 	total := 0
@@ -293,33 +293,34 @@ func (g *generator) put() string {
 
 // tag is mostly that of a running lease, now and then an old one or one that was
 // never given out.
-func (g *generator) tag(m *model) uint64 {
-	var running []uint64
-	for _, e := range m.entries {
-		if e.state == leased {
-			running = append(running, e.tag)
-		}
-	}
-	slices.Sort(running)
+func (g *generator) tag(m modelled) uint64 {
+	running := m.Running()
 	if len(running) > 0 && !g.oneIn(8) {
 		return running[g.choose(len(running))]
 	}
-	return m.tags + 1 - uint64(g.choose(int(min(m.tags, 6))+2))
+	last := m.LastTag()
+	return last + 1 - uint64(g.choose(int(min(last, 6))+2))
 }
 
 // returned names a handler that is out and its consumer, else any.
-func (g *generator) returned(m *model) string {
-	for _, d := range m.consumers {
-		if len(d.uses) > 0 && d.Handler && !g.oneIn(4) {
-			return fmt.Sprintf("returned %s %d", d.Tag, d.uses[g.choose(len(d.uses))].tag)
+func (g *generator) returned(m modelled) string {
+	for credits := m.Credits(); len(credits) > 0; {
+		tag := credits[0].Consumer
+		n := 1
+		for n < len(credits) && credits[n].Consumer == tag {
+			n++
 		}
+		if credits[0].Handler && !g.oneIn(4) {
+			return fmt.Sprintf("returned %s %d", tag, credits[g.choose(n)].Tag)
+		}
+		credits = credits[n:]
 	}
 	return fmt.Sprintf("returned sam %d", g.tag(m))
 }
 
-func (g *generator) letter(m *model) string {
-	if len(m.letters) > 0 && !g.oneIn(6) {
-		return fmt.Sprint(m.letters[g.choose(len(m.letters))].Number)
+func (g *generator) letter(m modelled) string {
+	if letters := m.Letters(); len(letters) > 0 && !g.oneIn(6) {
+		return fmt.Sprint(letters[g.choose(len(letters))])
 	}
 	return fmt.Sprint(1 + g.choose(5))
 }
@@ -393,6 +394,7 @@ func TestQ10_BehindGivesTheSameVerdicts(t *testing.T) {
 		fmt.Fprintf(&ids, " m%d", i)
 	}
 	dying := []string{"new ttl=10s max-messages=4500", "put" + ids.String(), "jump 10s"}
+	dyingBytes := []string{"new ttl=10s max-bytes=42780", dying[1], "jump 10s"} // just what they take
 	returning := []string{"new ack-timeout=10s max-attempts=2 max-messages=4501", "attach sam prefetch=5000", "put" + ids.String(), "pause", "jump 10s"}
 	for _, test := range []struct {
 		before    []string
@@ -401,6 +403,7 @@ func TestQ10_BehindGivesTheSameVerdicts(t *testing.T) {
 	}{
 		{dying, []string{"put m4499 body=other hold", "put m4499 hold", "put m4498 body=other"}, true},
 		{dying, []string{"put x hold", "put y z"}, false},
+		{dyingBytes, []string{"put x bytes=42700 hold"}, true},
 		{dying, []string{"purge hold"}, true},
 		{dying, []string{"drain hold", "put x"}, true},
 		{dying, []string{"attach sam hold", "tick"}, false},
