@@ -50,6 +50,16 @@ type Runtime struct {
 	// equal seeds.
 	Trace func(line string)
 
+	// Of a laboratory; nil and false without one. decide makes the scheduler's
+	// decisions instead of the seed, quiet is called when nothing can move before time
+	// passes, and halted ends Run after the step under way.
+	decide func(what What, of int, names func(int) string) int
+	names  func(int) string // readyName
+	quiet  func()
+	halted bool
+	bubble *bubbles // handlers on goroutines of their own, and whose clock this is
+	trusts int      // guard looks at one entry in so many; 0: as its comment says
+
 	seed     uint64
 	now      time.Time
 	steps    atomic.Int64 // atomic for the watchdog only
@@ -165,11 +175,17 @@ func (r *Runtime) Run(until time.Duration, stepsMax int) error {
 	end := Epoch.Add(until)
 	last := r.steps.Load() + int64(stepsMax)
 	for {
+		if r.halted {
+			return nil
+		}
 		if r.steps.Load() >= last {
-			if r.quiet() {
+			if r.done() {
 				return nil
 			}
 			return &LimitError{Reached: ErrStepLimit, Steps: r.Steps(), At: r.now, Waits: r.Waits()}
+		}
+		if r.bubble != nil {
+			r.bubble.take()
 		}
 		switch {
 		case len(r.ready) > 0:
@@ -177,13 +193,21 @@ func (r *Runtime) Run(until time.Duration, stepsMax int) error {
 		case len(r.idlers) > 0:
 			r.wake(r.idlers[0])
 			continue
+		case r.quiet != nil && r.settle():
+			continue
 		case len(r.timers) > 0 && r.timers[0].at.After(end):
 			if r.now.Before(end) {
 				r.now = end
 			}
 			return &LimitError{Reached: ErrTimeLimit, Steps: r.Steps(), At: r.now, Waits: r.Waits()}
 		case len(r.timers) > 0:
+			if r.bubble != nil && r.timers[0].at.After(r.now) && r.bubble.advance(r.timers[0].at).Before(r.timers[0].at) {
+				continue // a handler has asked for something before
+			}
 			r.ring()
+		case r.bubble != nil && r.bubble.live > 0 && r.now.Before(end):
+			r.bubble.advance(end) // only handlers can go on
+			continue
 		case r.parked.len > 0:
 			return &StuckError{At: r.now, Waits: r.Waits()}
 		default:
@@ -193,8 +217,18 @@ func (r *Runtime) Run(until time.Duration, stepsMax int) error {
 	}
 }
 
-// quiet reports that nothing is left to do.
-func (r *Runtime) quiet() bool {
+// settle tells the laboratory that time is about to pass, and reports whether that
+// made something move after all.
+func (r *Runtime) settle() bool {
+	if len(r.timers) > 0 && !r.timers[0].at.After(r.now) {
+		return false // not yet: a timer of this very instant is still to ring
+	}
+	r.quiet()
+	return r.halted || len(r.ready) > 0
+}
+
+// done reports that nothing is left to do.
+func (r *Runtime) done() bool {
 	return len(r.ready) == 0 && len(r.timers) == 0 && r.parked.len == 0
 }
 
@@ -320,6 +354,9 @@ func (rr randomReader) Read(p []byte) (int, error) {
 // Turn implements [actorkit.Runtime]: a drawn number of messages, and back to the
 // scheduler after it.
 func (r *Runtime) Turn() (messagesMax int, handBack bool) {
+	if r.decide != nil {
+		return 1 + r.decide(WhatTurn, turnMessagesMax, nil), true
+	}
 	return 1 + int(r.draw("turn", &r.draws.turn)%turnMessagesMax), true
 }
 
@@ -354,6 +391,9 @@ func (r *Runtime) record(who, what string) {
 // coroutine then blocks the thread, and Go's own deadlock detector is silent about
 // it as long as any other goroutine lives.
 func (r *Runtime) watch() *time.Timer {
+	if r.bubble != nil { // its clock is not the real one; the bubble finds deadlocks itself
+		return time.NewTimer(math.MaxInt64)
+	}
 	seen := int64(-1)
 	var watchdog *time.Timer
 	watchdog = time.AfterFunc(math.MaxInt64, func() { // set below, once watchdog is assigned

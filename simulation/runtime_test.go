@@ -40,19 +40,19 @@ type ask struct {
 	crash bool
 }
 
-// worker is a small world of its own: it answers, sleeps, panics and sets timers.
-type worker struct {
+// testWorker is a small world of its own: it answers, sleeps, panics and sets timers.
+type testWorker struct {
 	r    *Runtime
 	note func(string, ...any)
 }
 
-func (w *worker) Started(c *actorkit.Context) {
+func (w *testWorker) Started(c *actorkit.Context) {
 	w.note("%s started %d", c.Self(), c.Restarted())
 	self := c.Self()
 	w.r.AfterFunc(time.Second, func() { self.Send("ring") })
 }
 
-func (w *worker) Receive(c *actorkit.Context, msg any) {
+func (w *testWorker) Receive(c *actorkit.Context, msg any) {
 	switch m := msg.(type) {
 	case string:
 		w.note("%s %s", c.Self(), m)
@@ -68,11 +68,11 @@ func (w *worker) Receive(c *actorkit.Context, msg any) {
 	}
 }
 
-func (w *worker) EndTurn(c *actorkit.Context) { w.note("%s end of turn %v", c.Self(), c.Now()) }
+func (w *testWorker) EndTurn(c *actorkit.Context) { w.note("%s end of turn %v", c.Self(), c.Now()) }
 
 // parent supervises workers with a delay, as a back-off does.
 type parent struct {
-	worker
+	testWorker
 	children []*actorkit.Address
 }
 
@@ -82,7 +82,7 @@ func (p *parent) Started(c *actorkit.Context) {
 	for i := range 3 {
 		child, err := c.Spawn(actorkit.Spec{
 			Name: fmt.Sprint("child-", i), Blocking: true,
-			New: func() actorkit.Actor { return &worker{p.r, p.note} },
+			New: func() actorkit.Actor { return &testWorker{p.r, p.note} },
 		})
 		if err != nil {
 			panic(err)
@@ -119,7 +119,7 @@ func scenario(t testing.TB, seed uint64) (hash uint64, steps int, lines []string
 	note := func(format string, args ...any) { r.Note(fmt.Sprintf(format, args...)) }
 	r.Trace = func(line string) { lines = append(lines, line) }
 	s := actorkit.MountSystem(r, reused, "scenario/")
-	root, err := s.Spawn(actorkit.Spec{Name: "root", New: func() actorkit.Actor { return &parent{worker: worker{r, note}} }})
+	root, err := s.Spawn(actorkit.Spec{Name: "root", New: func() actorkit.Actor { return &parent{testWorker: testWorker{r, note}} }})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,8 @@ import (
 type timer struct {
 	runtime *Runtime
 	at      time.Time
-	tie     uint64 // drawn anew at each Reset
+	tie     uint64 // decided anew at each Reset
+	set     uint64 // how many were set before it, the last word
 	fn      func()
 	index   int // in the heap, -1 while not set
 }
@@ -21,7 +22,12 @@ func (t *timer) Reset(d time.Duration) {
 		return
 	}
 	t.at = t.runtime.now.Add(max(0, d))
-	t.tie = t.runtime.draw("tie", &t.runtime.draws.tie)
+	r := t.runtime
+	t.tie = r.draw("tie", &r.draws.tie)
+	t.set = r.draws.tie
+	if r.decide != nil {
+		t.tie = uint64(r.decide(WhatTimer, timerRanks, nil))
+	}
 	heap.Push(&t.runtime.timers, t)
 }
 
@@ -32,6 +38,10 @@ func (t *timer) Stop() {
 	}
 }
 
+// timerRanks is how many ranks a decision puts the timers of one instant into.
+// Within a rank they ring in the order they were set.
+const timerRanks = 4
+
 // timers is a heap, the next to ring first.
 type timers []*timer
 
@@ -41,7 +51,10 @@ func (h timers) Less(i, j int) bool {
 	if !h[i].at.Equal(h[j].at) {
 		return h[i].at.Before(h[j].at)
 	}
-	return h[i].tie < h[j].tie
+	if h[i].tie != h[j].tie {
+		return h[i].tie < h[j].tie
+	}
+	return h[i].set < h[j].set
 }
 
 func (h timers) Swap(i, j int) {

@@ -24,6 +24,7 @@ type World struct {
 	system  *actorkit.System
 	brokers []*postroom.Broker
 	named   int
+	lab     *lab // nil in Run
 }
 
 // Run runs fn, and every actor and handler of the brokers it opens, on one thread

@@ -118,6 +118,18 @@ const goRule = "go statement"
 var allowed = []struct{ file, what, why string }{
 	{"simulation/runtime.go", goRule, "Close stops each coroutine on a goroutine of its own, because its Goexit is handed on"},
 	{"simulation/runtime.go", "time.AfterFunc", "the watchdog for a blocked thread is about real time"},
+	{"simulation/runtime.go", "time.NewTimer", "in a bubble the watchdog is a timer that never rings"},
+	{"simulation/clock.go", "time.Now", "how long a run takes in real time is a figure, and nothing depends on it"},
+	{"simulation/clock.go", "time.Since", "how long a run takes in real time is a figure, and nothing depends on it"},
+	{"simulation/bubble.go", goRule, "a handler of mode Bubble is on a goroutine of its own, which the bubble counts and orders"},
+	{"simulation/bubble.go", "time.Now", "inside of a bubble this is the simulation's clock"},
+	{"simulation/bubble.go", "time.Until", "inside of a bubble this is the simulation's clock"},
+	{"simulation/bubble.go", "time.Sleep", "inside of a bubble this lets the simulation's clock run"},
+	{"simulation/bubble.go", "time.NewTimer", "inside of a bubble this lets the simulation's clock run"},
+	{"simulation/handler.go", goRule, "outside of the simulation Go is a go statement, as its comment says"},
+	{"simulation/handler.go", "time.Now", "outside of the simulation Now is the wall clock, as its comment says"},
+	{"simulation/handler.go", "context.WithTimeout", "outside of the simulation WithTimeout is the standard one, as its comment says"},
+	{"simulation/handler.go", "time.NewTimer", "outside of the simulation Sleep is on the wall clock, as its comment says"},
 }
 
 // finding is one violation.

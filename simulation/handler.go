@@ -1,0 +1,88 @@
+package simulation
+
+import (
+	"context"
+	"hash/maphash"
+	"time"
+
+	"github.com/postroom/postroom/internal/actorkit"
+)
+
+// What follows is for handlers. In production each does the plain thing, so that a
+// handler written with them is the same there and here.
+
+// Sleep waits for d on the clock of the handler that ctx belongs to: the virtual one
+// in the simulation, else the wall clock. It returns nil, or the cause when ctx ends
+// first.
+func Sleep(ctx context.Context, d time.Duration) error {
+	if j := jobOf(ctx); j != nil && j.bubble == nil {
+		if j.ignores {
+			ctx = context.WithoutCancel(ctx)
+		}
+		err := j.worker.lab.rt.Sleep(ctx, d)
+		j.stepOn()
+		return err
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Now is the time on the clock of the handler that ctx belongs to.
+func Now(ctx context.Context) time.Time {
+	if j := jobOf(ctx); j != nil && j.bubble == nil {
+		return j.worker.lab.rt.now
+	}
+	return time.Now()
+}
+
+// WithTimeout is context.WithTimeout on that clock.
+func WithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	if j := jobOf(ctx); j != nil && j.bubble == nil {
+		return j.worker.lab.rt.WithTimeout(ctx, d)
+	}
+	return context.WithTimeout(ctx, d)
+}
+
+// Point names a place at which a handler may be made to crash or hang, such as
+// between two effects. A fault is anchored there as to an effect: its event is an
+// effect of the external "point" with the name as key. In production it does nothing.
+func Point(ctx context.Context, name string) {
+	j := jobOf(ctx)
+	if j == nil {
+		return
+	}
+	_ = Enter(ctx, func(context.Context) error {
+		e := j.worker.event(KindEffect)
+		e.Queue, e.Message, e.Tag, e.Attempt, e.Deliveries = j.d.Queue(), j.name, j.d.Tag, j.d.Attempt, j.d.Deliveries
+		e.Detail, e.Cause = "point "+name, j.last
+		j.last = j.worker.emit(e)
+		j.worker.lab.leases[j.key] = j.last
+		j.point(name)
+		return nil
+	})
+}
+
+// Rand is a random number for a purpose. In the simulation it depends on the seed, the
+// message, its delivery and the purpose, so that a replay draws the same.
+func Rand(ctx context.Context, purpose string) uint64 {
+	if j := jobOf(ctx); j != nil {
+		return actorkit.Mix(j.worker.lab.plan.Seed, purpose, j.name, uint64(j.d.Deliveries))
+	}
+	return maphash.String(maphash.MakeSeed(), purpose)
+}
+
+// Go runs fn beside the handler: as a coroutine on the simulation's one thread, or as
+// a goroutine in a bubble and in production.
+func Go(ctx context.Context, fn func(ctx context.Context)) {
+	if j := jobOf(ctx); j != nil && j.bubble == nil {
+		j.worker.lab.rt.Go("child of "+j.worker.name, func() { fn(ctx) })
+		return
+	}
+	go fn(ctx)
+}

@@ -1,0 +1,120 @@
+package simulation
+
+import (
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/postroom/postroom"
+)
+
+// small is a plain world: ten items, a few scripted workers, faults.
+func small(faults Catalogue) Spec {
+	return Spec{Name: "small", Build: func(w *World) {
+		q := w.Queue("mail", postroom.QueueConfig{AckTimeout: 2 * time.Second})
+		w.Workers("w", 3, q, Script(500*time.Millisecond, nil), postroom.ConsumerConfig{})
+		w.Produce("api", q, Items(10), nil)
+		w.Faults(faults)
+	}}
+}
+
+func passes(t *testing.T, r *Result) {
+	t.Helper()
+	if r.Failed() {
+		for _, e := range r.Events[max(0, len(r.Events)-40):] {
+			t.Log(e)
+		}
+		t.Fatalf("seed %d: %v %v %v %s\nfaults %v", r.Plan.Seed, r.Violations, r.Alarms, r.Err, r.Waits, r.Plan.Faults)
+	}
+}
+
+func TestASpecRunsAndReplays(t *testing.T) {
+	s := small(Catalogue{})
+	r := s.Run(1)
+	passes(t, &r)
+	for _, e := range r.Events {
+		t.Log(e)
+	}
+	again := s.Run(1)
+	require.Equal(t, r.TraceHash, again.TraceHash)
+	replayed := s.Replay(r.Plan)
+	passes(t, &replayed)
+	require.Equal(t, r.TraceHash, replayed.TraceHash)
+	assert.Equal(t, 10, r.Jepsen.Acknowledged)
+	assert.True(t, r.Jepsen.Valid)
+}
+
+func TestFaultsOfWorkers(t *testing.T) {
+	s := small(AnyWorkerFault())
+	for seed := range uint64(200) {
+		r := s.Run(seed)
+		passes(t, &r)
+	}
+}
+
+func TestStandard(t *testing.T) {
+	hits := map[string]int{}
+	events := 0
+	for seed := range uint64(500) {
+		s := Standard()
+		r := s.Run(seed)
+		if r.Failed() {
+			passes(t, &r)
+		}
+		events += r.EventCount
+		for name, n := range r.Hits {
+			hits[name] += n
+		}
+	}
+	t.Log(hits, events)
+}
+
+// cpu is the processor time of this process so far: what a figure means on a machine
+// that others work on too.
+func cpu() time.Duration {
+	var u syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+func benchmark(b *testing.B, s Spec) {
+	s.NoEvents = true
+	events, steps := 0, 0
+	seed := uint64(0)
+	began := cpu()
+	b.ReportAllocs()
+	for b.Loop() {
+		r := s.Run(seed)
+		if r.Failed() {
+			b.Fatal(r.Signature())
+		}
+		seed++
+		events += r.EventCount
+		steps += r.Steps
+	}
+	spent := (cpu() - began).Seconds()
+	b.ReportMetric(float64(events)/spent, "events/cpu-s")
+	b.ReportMetric(float64(steps)/spent, "steps/cpu-s")
+	b.ReportMetric(float64(seed)/spent, "seeds/cpu-s")
+	b.ReportMetric(float64(events)/float64(seed), "events/seed")
+}
+
+// BenchmarkStandard is the small world with all faults, as a campaign runs it.
+func BenchmarkStandard(b *testing.B) { benchmark(b, Standard()) }
+
+// BenchmarkThousand is runs of about 1,000 events, where opening and closing a broker
+// no longer counts.
+func BenchmarkThousand(b *testing.B) {
+	benchmark(b, Spec{Name: "thousand", Build: func(w *World) {
+		q := w.Queue("mail", postroom.QueueConfig{})
+		w.Workers("w", 3, q, Script(20*time.Millisecond, nil), postroom.ConsumerConfig{Concurrency: 2})
+		w.Produce("api", q, Over(10*time.Second, 140), nil)
+	}})
+}
+
+func TestCheckStandard(t *testing.T) { Check(t, Standard()) }

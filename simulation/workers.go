@@ -1,0 +1,503 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/actors"
+	"github.com/postroom/postroom/messages"
+)
+
+// Mode is what works on deliveries, and on which promise.
+type Mode struct {
+	kind    modeKind
+	handler postroom.Handler
+	work    time.Duration
+	into    *External
+}
+
+type modeKind uint8
+
+const (
+	modeScript modeKind = iota
+	modeInline
+	modeBubble
+)
+
+// Script is a modelled worker without user code: it works for a drawn time up to
+// work, has one effect on into (nil: one of its own), and acks, unless a fault of
+// the plan says otherwise. Replay is exact.
+func Script(work time.Duration, into *External) Mode {
+	return Mode{kind: modeScript, work: work, into: into}
+}
+
+// Inline is the user's function, run on the simulation's one thread. It waits through
+// [Sleep], the door, and contexts of [World.WithTimeout], and starts no goroutines.
+// Replay is exact.
+func Inline(handler postroom.Handler) Mode { return Mode{kind: modeInline, handler: handler} }
+
+// pool is the workers of one name.
+type pool struct {
+	lab     *lab
+	name    string
+	queue   *Queue
+	mode    Mode
+	config  postroom.ConsumerConfig
+	workers []*worker
+}
+
+// Workers adds up to n workers, name-1 to name-n: how many is drawn for each seed.
+// Each is a consumer of its own with this configuration, so it can crash, be
+// cancelled and come back by itself.
+func (w *World) Workers(name string, n int, q *Queue, mode Mode, config postroom.ConsumerConfig) {
+	l := w.describing("Workers")
+	if n < 1 {
+		panic(fmt.Sprintf("simulation: %d workers %q", n, name))
+	}
+	if err := config.Validate(); err != nil {
+		panic(err)
+	}
+	if mode.kind != modeScript && mode.handler == nil {
+		panic(fmt.Sprintf("simulation: workers %q have no handler", name))
+	}
+	if mode.kind == modeBubble && l.spec.host == nil {
+		panic(fmt.Sprintf("simulation: workers %q run in a bubble, which only a test can host; use Check, or Spec.In", name))
+	}
+	if mode.kind == modeScript {
+		l.scale()
+	}
+	if mode.kind == modeScript && mode.into == nil {
+		mode.into = w.External(name+" effect", nil)
+	}
+	p := &pool{lab: l, name: name, queue: q, mode: mode, config: config}
+	for i := range w.Between("workers "+name, 1, n) {
+		p.workers = append(p.workers, &worker{pool: p, lab: l, name: fmt.Sprintf("%s-%d", name, i+1)})
+	}
+	l.pools = append(l.pools, p)
+}
+
+// worker is one consumer, over all its incarnations.
+type worker struct {
+	pool        *pool
+	lab         *lab
+	name        string
+	incarnation int
+	consumer    *postroom.Consumer
+	alive       bool // attached, and not told to stop
+	down        int  // crashed handlers that wait for their restart
+	paused      int
+	last        int // its latest event
+	restarts    int
+}
+
+func (k *worker) event(kind Kind) Event {
+	return Event{Kind: kind, Queue: k.pool.queue.name, Worker: k.name, Incarnation: k.incarnation, Cause: k.last}
+}
+
+func (k *worker) emit(e Event) int {
+	k.last = k.lab.emit(e)
+	return k.last
+}
+
+// state says in words what it does.
+func (k *worker) state() string {
+	switch {
+	case !k.alive:
+		return "is stopped"
+	case k.down > 0:
+		return "waits for its restart"
+	case k.paused > 0:
+		return "is paused"
+	case k.running() > 0:
+		return fmt.Sprintf("works on %d", k.running())
+	}
+	return "is idle"
+}
+
+func (k *worker) running() int {
+	n := 0
+	for _, j := range k.lab.jobs {
+		if j.worker == k {
+			n++
+		}
+	}
+	return n
+}
+
+// start attaches a new incarnation. A queue that is gone is no error: it may come back.
+func (k *worker) start() {
+	if k.alive {
+		return
+	}
+	l := k.lab
+	k.alive = true
+	c, err := l.broker.Consume(context.Background(), k.pool.queue.name, k.handle, k.pool.config)
+	if err != nil {
+		k.alive = false
+		return
+	}
+	if k.consumer = c; !k.alive { // stopped while it started
+		return
+	}
+	k.known(c.Tag)
+}
+
+// known is called when its consumer tag is known, by Consume's answer or by its first
+// delivery, whichever comes first.
+func (k *worker) known(tag string) {
+	l := k.lab
+	if l.byConsumer[tag] == k {
+		return
+	}
+	k.incarnation++
+	k.down = 0
+	l.byConsumer[tag] = k
+	e := k.event(KindAttach)
+	e.Consumer = tag
+	k.emit(e)
+}
+
+// stop cancels its consumer; handlers that run end by themselves.
+func (k *worker) stop() {
+	if !k.alive || k.consumer == nil {
+		return
+	}
+	k.alive = false
+	e := k.event(KindDetach)
+	e.Consumer = k.consumer.Tag
+	e.Cause = max(e.Cause, k.lab.doing)
+	k.emit(e)
+	_ = k.consumer.Cancel(context.Background())
+}
+
+// revive brings it back for the calm phase if it is gone for good.
+func (k *worker) revive() {
+	if k.paused > 0 {
+		k.paused = 0
+		k.emit(k.event(KindResume))
+	}
+	if !k.alive {
+		k.start()
+	}
+}
+
+// restarted is told that its crashed handler's worker runs again.
+func (k *worker) restarted(after time.Duration) {
+	k.down = max(0, k.down-1)
+	k.incarnation++
+	k.restarts++
+	e := k.event(KindRestart)
+	e.Detail = "after " + after.String()
+	k.emit(e)
+	if k.consumer != nil {
+		if t := k.lab.byQueue[k.pool.queue.name]; t != nil && t.book.holds[k.consumer.Tag] > 0 {
+			k.lab.hit(HitRestartHolding)
+		}
+	}
+}
+
+// stopped is told that its consumer ended.
+func (k *worker) stopped(reason error) {
+	if !k.alive {
+		return
+	}
+	k.alive = false
+	e := k.event(KindStopped)
+	e.Reason = verdict(reason)
+	if errors.Is(reason, actors.ErrCrashLoop) {
+		e.Reason = actors.ErrCrashLoop.Error()
+	}
+	k.emit(e)
+}
+
+// nameWorker says in an event who the consumer is.
+func (l *lab) nameWorker(e *Event) {
+	if k := l.byConsumer[e.Consumer]; k != nil {
+		e.Worker, e.Incarnation = k.name, k.incarnation
+	}
+}
+
+// job is one delivery in the hands of a handler.
+type job struct {
+	worker      *worker
+	incarnation int
+	number      int // of its start event
+	began       time.Time
+	name        string
+	d           *postroom.Delivery
+	key         leaseKey
+	last        int
+	at          string // the point it is at
+
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	armed   []*armed // strike at the next point
+	effects int
+	over    bool // its lease is over
+	how     messages.LeaseEnd
+	ignores bool // its context
+	lateAck bool
+	verdict error // forced
+	doomed  error // why it must end at its next step
+	keep    int   // acks to wait for before its own
+	bubble  *bubble
+}
+
+// errKilled is the cause with which a killed worker's handlers end.
+var errKilled = errors.New("worker killed")
+
+type jobKey struct{}
+
+// jobOf is the delivery that ctx belongs to; nil outside of the simulation.
+func jobOf(ctx context.Context) *job {
+	j, _ := ctx.Value(jobKey{}).(*job)
+	return j
+}
+
+// handle is the handler that the broker calls, for every mode.
+func (k *worker) handle(ctx context.Context, d *postroom.Delivery) (err error) {
+	l := k.lab
+	if t := l.byQueue[d.Queue()]; t != nil && t.source.Incarnation == d.From.Incarnation {
+		if at, over := t.deadlines[d.Tag]; over && !at.IsZero() && !l.rt.now.Before(at) {
+			l.object("safety", "I11", "handler begins after its lease", fmt.Sprintf("%s begins on %s by tag %d at %v, its lease ended at %v", k.name, l.nameOf(d.ID), d.Tag, l.now(), since(at)))
+		}
+	}
+	if k.paused > 0 && !l.calm {
+		_ = l.wait("the worker's pause to end", nil, func() bool { return k.paused == 0 || l.calm })
+	}
+	key := leaseKey{d.Queue(), d.From.Incarnation, d.Tag}
+	j := &job{worker: k, name: l.nameOf(d.ID), d: d, key: key}
+	t := l.byQueue[d.Queue()]
+	if t != nil {
+		if n := t.book.byTag[d.Tag]; n == nil || t.source.Incarnation != d.From.Incarnation {
+			j.over = true
+		} else {
+			k.known(n.holder)
+		}
+	}
+	j.ctx, j.cancel = context.WithCancelCause(context.WithValue(ctx, jobKey{}, j))
+	l.jobs[key] = j
+	defer j.end(&err)
+	l.checkBody(j)
+	j.armed = l.pending[key]
+	delete(l.pending, key)
+	j.began = l.rt.now
+	j.number = j.emit(KindStart, "")
+	j.incarnation = k.incarnation
+	j.point("start")
+	switch k.pool.mode.kind {
+	case modeScript:
+		err = j.script(k.pool.mode)
+	case modeInline:
+		err = k.pool.mode.handler(j.ctx, d)
+	case modeBubble:
+		err = l.inBubble(j, k.pool.mode.handler)
+	}
+	if j.doomed != nil { // user code has swallowed the crash
+		panic(&crash{j.doomed.Error()})
+	}
+	j.emit(KindReturn, errorRole(err))
+	j.point("return")
+	return j.answer(err)
+}
+
+// emit tells of the handler.
+func (j *job) emit(kind Kind, reason string) int {
+	e := j.worker.event(kind)
+	e.Queue, e.Message, e.Tag, e.Attempt, e.Deliveries = j.d.Queue(), j.name, j.d.Tag, j.d.Attempt, j.d.Deliveries
+	e.Reason = reason
+	if e.Cause = j.last; e.Cause == 0 {
+		e.Cause = j.worker.lab.last[j.name]
+	}
+	j.last = j.worker.emit(e)
+	j.worker.lab.leases[j.key] = j.last
+	return j.last
+}
+
+// errorRole is a handler's error without its text.
+func errorRole(err error) string {
+	switch {
+	case err == nil:
+		return ""
+	case messages.IsPermanent(err):
+		return "permanent"
+	case errors.Is(err, context.Canceled), errors.Is(err, postroom.ErrLeaseLost), errors.Is(err, postroom.ErrHandlerTimeout), errors.Is(err, postroom.ErrBrokerClosed):
+		return "cancelled"
+	}
+	return "error"
+}
+
+// answer is what the handler's return becomes by the plan.
+func (j *job) answer(err error) error {
+	l := j.worker.lab
+	if j.verdict != nil && err == nil {
+		err = j.verdict
+	}
+	if err == nil && !l.calm && l.rt.now.Before(l.stormTill) {
+		err = errors.New("nack storm")
+	}
+	if j.keep > 0 {
+		until := l.acks + j.keep
+		_ = l.wait("later acks", nil, func() bool { return l.acks >= until || j.over || l.calm })
+	}
+	if err == nil {
+		if l.finishedBy[j.name]++; l.finishedBy[j.name] > 1 && j.over {
+			l.hit(HitTwoFinish)
+		}
+	}
+	return err
+}
+
+// end is the end of the job, also by a panic.
+func (j *job) end(err *error) {
+	l := j.worker.lab
+	delete(l.jobs, j.key)
+	j.cancel(nil)
+	value := recover()
+	if value == nil {
+		l.poke()
+		return
+	}
+	text := "handler panics"
+	if c, ours := value.(*crash); ours {
+		text = c.why
+	}
+	if j.effects > 0 && !j.over {
+		l.hit(HitCrashAfterEffect)
+	}
+	j.worker.down++
+	j.emit(KindCrash, text)
+	panic(value)
+}
+
+// crash is the panic of a fault.
+type crash struct{ why string }
+
+func (c *crash) Error() string { return c.why }
+
+// script is the modelled worker.
+func (j *job) script(m Mode) error {
+	l := j.worker.lab
+	d := Draw{l.plan.Seed, fmt.Sprintf("%s/%d", j.name, j.d.Deliveries)}
+	work := d.Duration("work", m.work) * time.Duration(l.scale())
+	if err := j.sleep(work / 2); err != nil {
+		return err
+	}
+	if err := m.into.Do(j.ctx, j.name, ""); err != nil {
+		return err
+	}
+	return j.sleep(work - work/2)
+}
+
+// scale is 1; a shrinker sets the work of scripts to 0.
+func (l *lab) scale() int64 {
+	return l.setting("work", 0, 1, func(v int64) string { return [...]string{"none", "drawn"}[v] })
+}
+
+// sleep is a wait of the handler. It ends with the cause of its context, unless that
+// is ignored.
+func (j *job) sleep(d time.Duration) error {
+	ctx := j.ctx
+	if j.ignores {
+		ctx = context.Background()
+	}
+	err := j.worker.lab.rt.Sleep(ctx, d)
+	j.stepOn()
+	return err
+}
+
+// stepOn crashes the handler if it was killed meanwhile.
+func (j *job) stepOn() {
+	if j.doomed != nil {
+		panic(&crash{j.doomed.Error()})
+	}
+}
+
+// checkBody compares what is delivered with what was put (I6).
+func (l *lab) checkBody(j *job) {
+	for _, p := range l.producers {
+		if p.queue.name != j.d.Queue() {
+			continue
+		}
+		for i := range p.items {
+			if p.items[i].Message != j.name {
+				continue
+			}
+			e := p.envelope(&p.items[i])
+			if string(e.Body) != string(j.d.Body) || len(e.Headers) != len(j.d.Headers) || e.ContentType != j.d.ContentType || string(e.Extra) != string(j.d.Extra) {
+				l.object("safety", "I6", "another body at delivery", fmt.Sprintf("%s was put with body %q and is delivered with %q", j.name, e.Body, j.d.Body))
+			}
+			return
+		}
+	}
+}
+
+// leaseOver is told of the end of a lease.
+func (l *lab) leaseOver(t *twin, tag uint64, how messages.LeaseEnd) {
+	key := leaseKey{t.source.Queue, t.source.Incarnation, tag}
+	if j := l.jobs[key]; j != nil {
+		j.over, j.how = true, how
+	}
+	delete(l.pending, key)
+	if how == messages.LeaseAcked {
+		l.acks++
+	}
+}
+
+// hitExpire notes an expiry while the handler lives.
+func (l *lab) hitExpire(t *twin, tag uint64) {
+	if l.jobs[leaseKey{t.source.Queue, t.source.Incarnation, tag}] != nil {
+		l.hit(HitExpireAlive)
+	}
+}
+
+// settling is told that a settle of this lease reaches the ledger, and returns the
+// event that caused it.
+func (l *lab) settling(t *twin, tag uint64) int {
+	return l.leases[leaseKey{t.source.Queue, t.source.Incarnation, tag}]
+}
+
+// settledBy is told what the ledger said to a settle.
+func (l *lab) settledBy(t *twin, verb messages.Verb, tag uint64, at time.Time, err error) {
+	e := Event{Queue: t.source.Queue, Tag: tag, Verb: verb.String(), Cause: t.settleBy}
+	key := leaseKey{t.source.Queue, t.source.Incarnation, tag}
+	if n := t.book.byTag[tag]; n != nil {
+		e.Message, e.Put, e.Generation, e.Consumer, e.Attempt, e.Deliveries = n.message, n.put, n.generation, n.holder, n.attempt, n.deliveries
+		if verb == messages.VerbTouch && err == nil {
+			t.book.touched(n, at)
+			e.Kind, e.Deadline, e.Verb = KindTouch, since(at), ""
+			l.nameWorker(&e)
+			n.last = l.emit(e)
+			return
+		}
+	}
+	var stale *messages.StaleError
+	if !errors.As(err, &stale) {
+		return
+	}
+	if t.book.byTag[tag] != nil {
+		l.object("safety", "I9", "settle of a running lease called stale", fmt.Sprintf("tag %d runs and its %v is called stale", tag, verb))
+		return
+	}
+	if j := l.jobs[key]; j != nil {
+		e.Message, e.Worker, e.Incarnation = j.name, j.worker.name, j.worker.incarnation
+	} else if name, ok := t.staleNames[tag]; ok {
+		e.Message = name
+	}
+	e.Kind, e.Reason = KindStale, stale.Ended.String()
+	l.emit(e)
+	l.hit(HitStale)
+	if verb == messages.VerbAck {
+		l.result.Categories.LateAcks++
+	}
+	if deadline, ok := t.deadlines[tag]; ok && stale.Ended == messages.LeaseExpired && deadline.Equal(l.rt.now) {
+		if verb == messages.VerbTouch {
+			l.hit(HitExtendRace)
+		} else {
+			l.hit(HitSameInstant)
+		}
+	}
+}
