@@ -35,7 +35,7 @@ type Effect struct {
 	Announce bool                 // Died: to be announced; not when its topic begins with $sys. (SPEC T6)
 	Alarm    messages.Alarm       // AlarmRaised
 	Consumer *Consumer            // HandedOver to it, LeaseLost by it
-	Waiter   *Waiter              // HandedOver to a Get
+	Waiter   *Waiter              // HandedOver to a Get, LeaseLost by whoever has it
 	Tag      uint64               // HandedOver, LeaseLost
 	Letter   *messages.DeadLetter // Died, Trimmed; not to be changed
 	Owner    any                  // Settled

@@ -43,13 +43,13 @@ func (l *Ledger) died(e *entry, d death) {
 	}
 	if e.state == leased {
 		l.countEnd(d.how, d.reason, d.untried)
-		lost := e.lease.holder.consumer
+		lost := e.lease.holder
 		tag, _ := l.endLease(e, d.how)
 		if d.untried {
 			e.attempt--
 		}
-		if d.how == messages.LeaseExpired && lost != nil {
-			l.effects = append(l.effects, Effect{Kind: LeaseLost, Consumer: lost, Tag: tag})
+		if d.how == messages.LeaseExpired {
+			l.effects = append(l.effects, Effect{Kind: LeaseLost, Consumer: lost.consumer, Waiter: lost.waiter, Tag: tag})
 		}
 	} else {
 		l.unplace(e)

@@ -32,6 +32,9 @@ func modelEffectText(e *model.Effect) string {
 		}
 		return handedOverText(e.Consumer, &e.Delivery)
 	case ledger.LeaseLost:
+		if e.Waiter != nil {
+			return lostText("get "+e.Waiter.Holder, e.Tag)
+		}
 		return lostText(e.Consumer, e.Tag)
 	case ledger.Died:
 		return diedText(e.Letter, e.Announce)

@@ -64,14 +64,18 @@ func bytewise(input *[]byte) func(n int) int {
 // that rings wrap, tables are resized and pages come and go. The invariants and
 // the fold are looked at now and then only; a verdict is compared at every step.
 func TestCrowdedLedgerFollowsTheModel(t *testing.T) {
-	for seed := range uint64(6) {
+	seeds, steps := uint64(6), 600
+	if raceEnabled { // one goroutine: the detector only makes it slow
+		seeds, steps = 2, 200
+	}
+	for seed := range seeds {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 			t.Parallel()
 			n := uint64(0)
 			g := &generator{crowd: 1500, choose: func(most int) int { n++; return int(keyed(seed+1, n) % uint64(most)) }}
 			p := newPair()
 			line := g.config()
-			for step := range 600 {
+			for step := range steps {
 				p.ledger.quiet, p.model.quiet = step%100 != 99, true
 				p.program = append(p.program, line)
 				got, want := p.ledger.run(line)+p.ledger.next(), p.model.run(line)+p.model.next()
@@ -388,6 +392,9 @@ func TestGeneratorReachesEverything(t *testing.T) {
 // still to be settled. The model has no slices. When the ledger has caught up, all
 // else must be equal too.
 func TestQ10_BehindGivesTheSameVerdicts(t *testing.T) {
+	if raceEnabled {
+		t.Skip("one goroutine: the detector only makes it slow")
+	}
 	const crowd = 4500
 	var ids strings.Builder
 	for i := range crowd {

@@ -285,8 +285,8 @@ func (l *Ledger) comesBack(e *entry, b *comeback) {
 		l.wait(e)
 	}
 	l.setExpiry(e, expires)
-	if b.how == messages.LeaseExpired && lost.consumer != nil {
-		l.effects = append(l.effects, Effect{Kind: LeaseLost, Consumer: lost.consumer, Tag: tag})
+	if b.how == messages.LeaseExpired {
+		l.effects = append(l.effects, Effect{Kind: LeaseLost, Consumer: lost.consumer, Waiter: lost.waiter, Tag: tag})
 	}
 }
 

@@ -934,9 +934,11 @@ func (m *Model) interrupt(e *entry) {
 func (m *Model) expireLease(e *entry) {
 	m.counters.Expiries++
 	tag := e.tag
-	if e.consumer != nil {
-		m.say(Effect{Kind: ledger.LeaseLost, Consumer: e.holder, Tag: tag})
+	lost := Effect{Kind: ledger.LeaseLost, Consumer: e.holder, Tag: tag}
+	if e.consumer == nil {
+		lost.Waiter = &ledger.Waiter{Holder: e.holder}
 	}
+	m.say(lost)
 	m.end(e, messages.LeaseExpired)
 	e.skips = e.holder
 	if !e.started {
