@@ -65,7 +65,7 @@ func TestDeadLettersGoThroughAFileUnchanged(t *testing.T) {
 	r = runPostroom(t, "", "run", "--workers", "1", "--json", "--from-dead", dead, "--", "sh", "-c", `printf "%s\n" "$POSTROOM_ID"; cat`)
 	assert.Equal(t, exitDone, r.status)
 	f, out := r.figures(t)
-	assert.Equal(t, report{Put: uint64(len(odd)), Acked: uint64(len(odd))}, f)
+	assert.Equal(t, tally{Put: uint64(len(odd)), Acked: uint64(len(odd))}, f)
 	var want strings.Builder
 	for i, l := range all {
 		fmt.Fprintf(&want, "%s\n%s\n", l.ID, odd[i])
@@ -95,7 +95,7 @@ func TestEveryDeathIsInTheFile(t *testing.T) {
 	r := a.do(t, "run", "--workers", "4", "--json", "--dead", dead, "--", "true")
 	assert.Equal(t, exitDied, r.status)
 	f, _ := r.figures(t)
-	assert.Equal(t, report{Put: deaths, Dead: deaths}, f)
+	assert.Equal(t, tally{Put: deaths, Dead: deaths}, f)
 	assertAllOnce(t, dead, deaths)
 }
 
@@ -106,7 +106,7 @@ func TestEveryDeathOfRealCommandsIsInTheFile(t *testing.T) {
 	r := a.do(t, "run", "--workers", "4", "--json", "--max-attempts", "1", "--dead", dead, "--", "false")
 	assert.Equal(t, exitDied, r.status)
 	f, _ := r.figures(t)
-	assert.Equal(t, report{Put: deaths, Dead: deaths}, f)
+	assert.Equal(t, tally{Put: deaths, Dead: deaths}, f)
 	assertAllOnce(t, dead, deaths)
 }
 
@@ -165,7 +165,7 @@ func TestRecordsThatAreNoLettersDieUnworked(t *testing.T) {
 	assert.Equal(t, exitDied, r.status)
 	f, out := r.figures(t)
 	n := uint64(len(records))
-	assert.Equal(t, report{Put: n + 1, Acked: 1, Dead: n}, f)
+	assert.Equal(t, tally{Put: n + 1, Acked: 1, Dead: n}, f)
 	assert.Equal(t, "made by hand\n", out)
 	all, bodies := letters(t, dead)
 	assert.Equal(t, records, bodies)

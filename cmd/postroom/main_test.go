@@ -37,11 +37,11 @@ type result struct {
 }
 
 // figures returns the JSON of the last line of stdout, and what stands before it.
-func (r result) figures(t *testing.T) (report, string) {
+func (r result) figures(t *testing.T) (tally, string) {
 	t.Helper()
 	text := strings.TrimSuffix(r.stdout, "\n")
 	i := strings.LastIndexByte(text, '\n') + 1
-	var f report
+	var f tally
 	require.NoError(t, json.Unmarshal([]byte(text[i:]), &f), "last line of stdout: %q", text[i:])
 	return f, r.stdout[:i]
 }

@@ -54,8 +54,8 @@ A command's end decides:
   exit 65        permanent (EX_DATAERR of sysexits.h): dead at once
   other exits    a failed attempt: tried again after a random wait of up to
                  --backoff, doubled each time up to --backoff-cap
-  by a signal    a crash: its lease runs out first, --lease after it began to be
-                 kept alive last, and then it is tried again
+  by a signal    a crash: tried again when its lease has run out, at most --lease
+                 later
   --timeout      SIGTERM to its whole process group, SIGKILL --kill-after later; a
                  failed attempt whatever it then exits with
 After --max-attempts the line is dead. A live command keeps its lease however long

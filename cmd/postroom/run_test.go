@@ -1,3 +1,5 @@
+//go:build unix
+
 package main
 
 import (
@@ -26,7 +28,7 @@ func TestLinesReachTheCommandWithoutAShell(t *testing.T) {
 		fmt.Fprintf(&want, "%s|x%s.gz|%s%s\n", l, l, l, l)
 	}
 	assert.Equal(t, want.String(), out)
-	assert.Equal(t, report{Put: 5, Acked: 5}, f)
+	assert.Equal(t, tally{Put: 5, Acked: 5}, f)
 }
 
 func TestLinesAreOnStdinWithANewline(t *testing.T) {
@@ -79,7 +81,7 @@ func TestExit65IsDeadAtOnce(t *testing.T) {
 	r := runPostroom(t, "bad\ngood\n", "run", "--json", "--dead", dead, "--", "sh", "-c", `echo "saw $1" >&2; [ "$1" = good ] || exit 65`, "_", "{}")
 	assert.Equal(t, exitDied, r.status)
 	f, _ := r.figures(t)
-	assert.Equal(t, report{Put: 2, Acked: 1, Dead: 1}, f)
+	assert.Equal(t, tally{Put: 2, Acked: 1, Dead: 1}, f)
 	all, bodies := letters(t, dead)
 	require.Len(t, all, 1)
 	assert.Equal(t, "bad", bodies[0])
@@ -95,7 +97,7 @@ func TestOtherExitsAreTriedAgain(t *testing.T) {
 	assert.Equal(t, exitDone, r.status)
 	f, out := r.figures(t)
 	assert.Equal(t, "1\n2\n3\n", out)
-	assert.Equal(t, report{Put: 1, Acked: 1, Redelivered: 2}, f)
+	assert.Equal(t, tally{Put: 1, Acked: 1, Redelivered: 2}, f)
 }
 
 func TestBackoffOfZeroWaitsForNothing(t *testing.T) {
@@ -112,7 +114,7 @@ func TestAttemptsEnd(t *testing.T) {
 		"sh", "-c", `echo $POSTROOM_ATTEMPT >&2; exit 7`)
 	assert.Equal(t, exitDied, r.status)
 	f, _ := r.figures(t)
-	assert.Equal(t, report{Put: 1, Dead: 1, Redelivered: 2}, f)
+	assert.Equal(t, tally{Put: 1, Dead: 1, Redelivered: 2}, f)
 	all, _ := letters(t, dead)
 	require.Len(t, all, 1)
 	assert.Equal(t, "max_attempts", all[0].Reason)
@@ -129,7 +131,7 @@ func TestDeathBySignalWaitsForTheLease(t *testing.T) {
 	assert.Equal(t, exitDone, r.status, r.stderr)
 	assert.GreaterOrEqual(t, time.Since(began), lease, "the lease was not waited for")
 	f, _ := r.figures(t)
-	assert.Equal(t, report{Put: 1, Acked: 1, Redelivered: 1}, f)
+	assert.Equal(t, tally{Put: 1, Acked: 1, Redelivered: 1}, f)
 }
 
 func TestCrashesSpendAttempts(t *testing.T) {
@@ -207,7 +209,7 @@ func TestTimeoutIsAFailedAttemptWhateverTheExit(t *testing.T) {
 			"sh", "-c", `trap "exit `+exit+`" TERM; sleep 1000 & wait`)
 		assert.Equal(t, exitDied, r.status)
 		f, _ := r.figures(t)
-		assert.Equal(t, report{Put: 1, Dead: 1, Redelivered: 1}, f, "exit %s after SIGTERM", exit)
+		assert.Equal(t, tally{Put: 1, Dead: 1, Redelivered: 1}, f, "exit %s after SIGTERM", exit)
 	}
 }
 
@@ -216,7 +218,7 @@ func TestHeartbeatOutlivesAShortLease(t *testing.T) {
 	assert.Equal(t, exitDone, r.status, r.stderr)
 	f, out := r.figures(t)
 	assert.Equal(t, "begun\n", out, "one run")
-	assert.Equal(t, report{Put: 1, Acked: 1}, f)
+	assert.Equal(t, tally{Put: 1, Acked: 1}, f)
 }
 
 // A command that is being ended is alive too: its failure must not become a crash
@@ -226,7 +228,7 @@ func TestHeartbeatGoesOnWhileACommandIsEnded(t *testing.T) {
 	r := runPostroom(t, "x\n", "run", "--json", "--lease", "100ms", "--timeout", "50ms", "--kill-after", "600ms", "--max-attempts", "1", "--dead", dead, "--",
 		"sh", "-c", `trap "" TERM; sleep 1000 & wait; wait`)
 	f, _ := r.figures(t)
-	assert.Equal(t, report{Put: 1, Dead: 1}, f)
+	assert.Equal(t, tally{Put: 1, Dead: 1}, f)
 	all, _ := letters(t, dead)
 	require.Len(t, all, 1)
 	assert.Equal(t, "timed out after 50ms", all[0].Error)
@@ -328,7 +330,7 @@ func TestOverlongLineIsADeadLetter(t *testing.T) {
 	r := runPostroom(t, "fits\n12345678901\nfits too\n", "run", "--json", "--workers", "1", "--max-line", "10", "--dead", dead, "--", "cat")
 	assert.Equal(t, exitDied, r.status)
 	f, out := r.figures(t)
-	assert.Equal(t, report{Put: 3, Acked: 2, Dead: 1}, f)
+	assert.Equal(t, tally{Put: 3, Acked: 2, Dead: 1}, f)
 	assert.Equal(t, "fits\nfits too\n", out)
 	const why = "line 2 has 11 bytes, --max-line is 10"
 	assert.Contains(t, r.stderr, why)
@@ -341,7 +343,7 @@ func TestOverlongLineIsADeadLetter(t *testing.T) {
 	r = runPostroom(t, "", "run", "--json", "--from-dead", dead, "--dead", again, "--", "cat")
 	assert.Equal(t, exitDied, r.status)
 	f, out = r.figures(t)
-	assert.Equal(t, report{Put: 1, Dead: 1}, f)
+	assert.Equal(t, tally{Put: 1, Dead: 1}, f)
 	assert.Empty(t, out, "part of a line was run")
 	assert.Equal(t, readFile(t, dead), readFile(t, again))
 }

@@ -45,7 +45,7 @@ func TestReadingWaitsOnTheWindow(t *testing.T) {
 	r := <-ended
 	require.Equal(t, exitDone, r.status, r.stderr)
 	f, _ := r.figures(t)
-	assert.Equal(t, report{Put: lines, Acked: lines}, f)
+	assert.Equal(t, tally{Put: lines, Acked: lines}, f)
 	// The window, the two that run, one line in the reader's hand and some in its buffer.
 	assert.LessOrEqual(t, most.Load(), int64(window+8))
 }
@@ -71,7 +71,7 @@ func TestInputLargerThanMemory(t *testing.T) {
 	r := a.do(t, "run", "--workers", "4", "--json", "--", "true")
 	require.Equal(t, exitDone, r.status, r.stderr)
 	f, _ := r.figures(t)
-	assert.Equal(t, report{Put: lines, Acked: lines}, f)
+	assert.Equal(t, tally{Put: lines, Acked: lines}, f)
 	t.Logf("most heap seen: %d MiB", mostHeap.Load()>>20)
 	assert.Less(t, mostHeap.Load(), int64(160<<20), "16 MiB of lines in the window")
 }

@@ -139,7 +139,7 @@ func newRunID() string {
 }
 
 // run does the work and says how it ended.
-func (w *work) run(ctx context.Context, signals <-chan os.Signal) (*report, error) {
+func (w *work) run(ctx context.Context, signals <-chan os.Signal) (*tally, error) {
 	began := time.Now()
 	if err := w.start(ctx); err != nil {
 		return nil, err
@@ -163,7 +163,7 @@ func (w *work) run(ctx context.Context, signals <-chan os.Signal) (*report, erro
 		}
 	}()
 
-	r := &report{}
+	r := &tally{}
 	w.wait(ctx, signals, finished, stopReading, r)
 
 	// Every command has ended and told the broker so, which had its answer; so every
@@ -177,7 +177,7 @@ func (w *work) run(ctx context.Context, signals <-chan os.Signal) (*report, erro
 }
 
 // wait returns when all is done, or was stopped and no command runs any more.
-func (w *work) wait(ctx context.Context, signals <-chan os.Signal, finished <-chan struct{}, stopReading func(), r *report) {
+func (w *work) wait(ctx context.Context, signals <-chan os.Signal, finished <-chan struct{}, stopReading func(), r *tally) {
 	var ended <-chan struct{} // of the consumer, once it was told to end
 	stop := func() {
 		if ended == nil {
@@ -221,6 +221,12 @@ func (w *work) wait(ctx context.Context, signals <-chan os.Signal, finished <-ch
 // start opens the broker with its one queue.
 func (w *work) start(ctx context.Context) (err error) {
 	c := w.config
+	// To the broker 0 is the default, so no wait at all is a nanosecond; and that would
+	// still be minutes, doubled forty times, but for the cap.
+	backoff, backoffCap := max(c.backoff, 1), max(c.backoffCap, 1)
+	if c.backoff == 0 {
+		backoffCap = 1
+	}
 	w.broker, err = postroom.Open(
 		postroom.WithListener(w.notice),
 		postroom.WithRestarts(restarts),
@@ -236,7 +242,7 @@ func (w *work) start(ctx context.Context) (err error) {
 	}()
 	if err = w.broker.DeclareQueue(ctx, queueName, postroom.QueueConfig{
 		AckTimeout: c.lease, MaxAttempts: c.maxAttempts,
-		BackoffBase: max(c.backoff, 1), BackoffCap: max(c.backoffCap, 1), // 0 would be the default
+		BackoffBase: backoff, BackoffCap: backoffCap,
 		// The board is the bound, and the dead file the store.
 		MaxMessages: postroom.Unlimited, MaxBytes: postroom.Unlimited, DeadLetterLimit: 1,
 	}); err != nil {
@@ -413,8 +419,8 @@ func (w *work) keepCredit(stop <-chan struct{}) {
 // closeGrace bounds the broker's own end; no command runs any more by then.
 const closeGrace = 5 * time.Second
 
-// finish gathers the report, writes the rest and closes the broker.
-func (w *work) finish(r *report) {
+// finish gathers the tally, writes the rest and closes the broker.
+func (w *work) finish(r *tally) {
 	ctx, cancel := context.WithTimeout(context.Background(), closeGrace)
 	defer cancel()
 	stats, err := w.broker.QueueStats(ctx, queueName)
@@ -441,7 +447,7 @@ func (w *work) finish(r *report) {
 }
 
 // tell says how the run ended, and where what is left of it can be found.
-func (w *work) tell(r *report) {
+func (w *work) tell(r *tally) {
 	c := w.console
 	if w.files.dead == nil && w.graves.count > 0 {
 		c.say("%d lines died:", w.graves.count)
@@ -464,7 +470,7 @@ func (w *work) tell(r *report) {
 	}
 }
 
-func (w *work) tellRest(r *report) {
+func (w *work) tellRest(r *tally) {
 	c := w.console
 	switch n := len(r.unfinished); {
 	case n == 0:

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// report is how a run ended. Its JSON is the last line of --json.
-type report struct {
+// tally is how a run ended. Its JSON is the last line of --json.
+type tally struct {
 	// Put counts lines taken into work, those included that died unworked.
 	Put   uint64 `json:"put"`
 	Acked uint64 `json:"acked"`
@@ -31,18 +31,18 @@ type report struct {
 	interrupts int
 }
 
-func (r *report) encode() []byte {
+func (r *tally) encode() []byte {
 	text, err := json.Marshal(r)
 	if err != nil {
-		panic(fmt.Sprintf("report: %v", err)) // numbers always encode
+		panic(fmt.Sprintf("tally: %v", err)) // numbers always encode
 	}
 	return append(text, '\n')
 }
 
 // cut reports whether the run ended before its work did.
-func (r *report) cut() bool { return len(r.unfinished) > 0 || !r.atEnd }
+func (r *tally) cut() bool { return len(r.unfinished) > 0 || !r.atEnd }
 
-func (r *report) status() int {
+func (r *tally) status() int {
 	switch {
 	case r.cut():
 		return exitInterrupted
@@ -53,7 +53,7 @@ func (r *report) status() int {
 }
 
 // String is the summary.
-func (r *report) String() string {
+func (r *tally) String() string {
 	s := fmt.Sprintf("%d put, %d acked, %d dead, %d redelivered, %d stale acks in %s",
 		r.Put, r.Acked, r.Dead, r.Redelivered, r.StaleAcks, r.took.Round(time.Millisecond))
 	if n := len(r.unfinished); n > 0 {
