@@ -33,6 +33,7 @@ type Config struct {
 type Broker struct {
 	Config
 	runtime actorkit.Runtime
+	began   time.Time // when the broker was opened
 
 	Desk      *actorkit.Address // the front desk: passes an actor's commands on
 	Router    *actorkit.Address
@@ -51,6 +52,7 @@ func Start(config Config) (*Broker, error) {
 	config.Limits = config.Limits.WithDefaults()
 	config.Restart = config.Restart.WithDefaults()
 	b := &Broker{Config: config, runtime: config.System.Runtime()}
+	b.began = b.runtime.Now()
 	b.topics = router.NewTopicRouter(router.Config{Runtime: b.runtime, Listener: config.Listener, NewID: b.NewID, Probe: config.Probe, Lives: b.lives})
 	ready := b.runtime.NewCell()
 	desk := &desk{broker: b, ready: ready.Ref()}
@@ -124,7 +126,7 @@ type desk struct {
 	ready  messages.Ref
 }
 
-// Started spawns the three rooms, once; a restart finds them standing.
+// Started spawns the three rooms, once.
 func (d *desk) Started(c *actorkit.Context) {
 	if c.Restarted() > 0 {
 		return

@@ -219,7 +219,7 @@ func (p *Put) Fail(err error) {
 // again sends a message once more whose loss would leave a consumer waiting or
 // its credit spent: the actor that crashed on it has restarted. The number of
 // tries is bounded, so that a message that always crashes ends.
-type again struct{ tries int }
+type again struct{ tries uint8 }
 
 const triesMax = 3
 

@@ -255,9 +255,12 @@ func (k *consumer) tick(c *actorkit.Context) {
 	alive := &keepAlive{consumer: k}
 	next := k.tickFor
 	k.slots(func(s *slot, state uint32) {
-		if state == slotWaiting {
+		switch state {
+		case slotWaiting:
 			alive.touch = append(alive.touch, s)
 			return
+		case slotSettling:
+			return // its settle is on its way
 		}
 		if !s.noted {
 			s.noted = true
@@ -287,16 +290,21 @@ func (k *consumer) handlerTime(s *slot, now time.Time) (left time.Duration, over
 	if k.config.HandlerTimeout < 0 {
 		return 0, false
 	}
-	left = k.config.HandlerTimeout - now.Sub(s.started)
+	left = k.config.HandlerTimeout - k.running(s, now)
 	return left, left <= 0
+}
+
+// running is how long a slot's handler has been at it.
+func (k *consumer) running(s *slot, now time.Time) time.Duration {
+	return now.Sub(k.broker.began) - s.started
 }
 
 // overtime cancels a handler's context; when it goes on for another tick it is stuck.
 func (k *consumer) overtime(s *slot, now time.Time) {
-	if s.cause == nil {
+	if !s.cancelled {
 		s.flag(messages.ErrHandlerTimeout)
 	}
-	if !s.stuck && now.Sub(s.started) >= k.config.HandlerTimeout+k.tickFor {
+	if !s.stuck && k.running(s, now) >= k.config.HandlerTimeout+k.tickFor {
 		s.stuck = true
 		k.broker.notify(messages.HandlerStuck{Queue: k.queue.Queue, Consumer: k.tag, Tag: s.Tag})
 	}
@@ -376,7 +384,7 @@ func (k *consumer) leaseLost(tag uint64) {
 			k.giveBack(messages.Ref{}, []*slot{s}) // for the credit
 			return
 		}
-		if s.cause == nil {
+		if !s.cancelled {
 			s.flag(messages.ErrLeaseLost)
 		}
 	})

@@ -700,3 +700,91 @@ func casesOf(t *testing.T, file, method string) []string {
 	slices.Sort(found)
 	return found
 }
+
+// Whoever waits in a queue goes on waiting through a crash of it, and is served.
+func TestS3_WaitersSurviveACrash(t *testing.T) {
+	eachSeed(t, 20, func(s *sim) {
+		x := &bomb{}
+		b := s.broker(postroom.WithProbe(x.probe))
+		declare(t, b, "jobs", quick)
+		put(t, b, "jobs", "leased")
+		held, err := b.Get(ctx, "jobs", postroom.GetConfig{})
+		require.NoError(t, err)
+		served, drained := &book{}, errWork
+		for i := range 3 {
+			s.beside(func() {
+				d, err := b.Get(ctx, "jobs", postroom.GetConfig{})
+				if assert.NoError(t, err) {
+					served.add("get %d %s", i, d.ID)
+					assert.NoError(t, d.Ack(ctx))
+				}
+			})
+			s.Idle()
+		}
+		for _, point := range []string{"before *messages.Peek", "after *messages.QueueStatsQuery", "before *messages.Purge", "after *messages.Discard"} {
+			x.arm("queue jobs "+point, 1)
+			_, _ = b.Peek(ctx, "jobs", 1)
+			_, _ = b.QueueStats(ctx, "jobs")
+			_, _ = b.Purge(ctx, "jobs")
+			_, _ = b.Discard(ctx, "jobs", "none")
+			require.Equal(t, 1, x.hit())
+		}
+		put(t, b, "jobs", "a", "b", "c")
+		s.Idle()
+		assert.ElementsMatch(t, []string{"get 0 a", "get 1 b", "get 2 c"}, served.all(), "in their turn")
+		s.beside(func() { drained = b.Drain(ctx, "jobs") })
+		s.Idle()
+		x.arm("queue jobs after *messages.Settle", 1)
+		unknown(t, held.Ack(ctx))
+		s.Idle()
+		assert.NoError(t, drained, "the effects of the crashed settle were carried out")
+	})
+}
+
+// A publisher that waits for its window, and one that flushes, hear of a crash.
+func TestS3_PublishersSurviveACrash(t *testing.T) {
+	for _, when := range []string{"before", "after"} {
+		eachSeed(t, 10, func(s *sim) {
+			x := &bomb{}
+			b := s.broker(postroom.WithProbe(x.probe))
+			declare(t, b, "jobs", quick)
+			p, err := b.Publisher(ctx, "jobs", postroom.PublisherConfig{Window: 1})
+			require.NoError(t, err)
+			x.arm("queue jobs "+when+" *actors.Put", 1)
+			for range 10 {
+				_, err := p.Put(ctx, postroom.Envelope{})
+				require.NoError(t, err)
+			}
+			assert.ErrorIs(t, p.Flush(ctx), postroom.ErrOutcomeUnknown)
+			assert.NoError(t, p.Flush(ctx), "told once")
+			want := 9
+			if when == "after" {
+				want = 10
+			}
+			assert.Equal(t, want, stats(t, b, "jobs").Ready)
+		})
+	}
+}
+
+// That a handler has begun is said once, with the first touch. When the queue crashes
+// on that, the lease must not count as never begun, or it would spend no attempt.
+func TestS3_ACrashDoesNotForgetThatAHandlerHasBegun(t *testing.T) {
+	for _, when := range []string{"before", "after"} {
+		eachSeed(t, 10, func(s *sim) {
+			x := &bomb{}
+			b := s.broker(postroom.WithProbe(x.probe))
+			declare(t, b, "jobs", postroom.QueueConfig{AckTimeout: 10 * time.Second, MaxAttempts: 1})
+			put(t, b, "jobs", "a")
+			x.arm("queue jobs "+when+" *actors.keepAlive", 1)
+			runs := 0
+			consume(t, b, "jobs", func(ctx context.Context, _ *postroom.Delivery) error {
+				runs++
+				return b.Sleep(ctx, time.Hour)
+			}, postroom.ConsumerConfig{NoHeartbeat: true})
+			s.sleep(time.Minute)
+			require.Equal(t, 1, x.hit())
+			assert.Equal(t, 1, runs)
+			assert.EqualValues(t, 1, stats(t, b, "jobs").DeadBy[postroom.MaxAttempts])
+		})
+	}
+}

@@ -174,15 +174,18 @@ func (q *workQueue) letGo(w *Window, n int64) {
 }
 
 func (q *workQueue) leaseLost(e *ledger.Effect) {
-	tag := ""
+	holder := ""
+	if e.Waiter != nil {
+		holder = e.Waiter.Holder
+	}
 	if e.Consumer != nil {
-		tag = e.Consumer.Tag
+		holder = e.Consumer.Tag
 		if a := e.Consumer.Address.(*attached); a.inner != nil {
 			a.inner.self.Send(&leaseLost{tag: e.Tag})
 		}
 	}
 	if q.broker.Listener != nil {
-		q.broker.notify(messages.LeaseRanOut{Queue: q.source.Queue, Consumer: tag, Tag: e.Tag})
+		q.broker.notify(messages.LeaseRanOut{Queue: q.source.Queue, Consumer: holder, Tag: e.Tag})
 	}
 }
 

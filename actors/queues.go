@@ -92,7 +92,7 @@ func (d *queueDesk) make(c *actorkit.Context, m *messages.DeclareQueue) (*Queue,
 		Source: &messages.Source{Queue: m.Queue, Incarnation: d.incarnations, Settler: b},
 		Config: m.Config.WithDefaults(),
 	}
-	work := newWorkQueue(b, q.Source, q.Config, c.Now())
+	work := newWorkQueue(b, q, c.Now())
 	// The name carries the incarnation, so that an actor that is still stopping
 	// cannot be mistaken for its successor.
 	name := fmt.Sprintf("%s#%d", m.Queue, d.incarnations)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/messages"
+	"github.com/postroom/postroom/router"
 	"github.com/postroom/postroom/supervisor"
 )
 
@@ -173,6 +174,64 @@ func TestS3_GoexitInTheListenerLeavesNoConsumerWithoutWorkers(t *testing.T) {
 		put(t, b, "jobs", "a")
 		await(t, "the consumer's end", k.Done())
 		assert.Error(t, k.Err())
+		require.NoError(t, b.Close(ctx))
+	})
+}
+
+// The crash comes behind the put's own result: that was told, and is told once.
+func TestA3_ACrashBehindAPutsResultDoesNotCountItTwice(t *testing.T) {
+	eachExecutor(t, func(t *testing.T, options ...postroom.Option) {
+		b := openReal(t, append(options, postroom.WithListener(func(n postroom.Notice) {
+			if _, ok := n.(messages.Died); ok {
+				runtime.Goexit()
+			}
+		}))...)
+		declare(t, b, "jobs", postroom.QueueConfig{MaxMessages: 1, Overflow: postroom.DropOldest})
+		results := make(chan string, 10)
+		p, err := b.Publisher(ctx, "jobs", postroom.PublisherConfig{OnResult: func(r postroom.PutResult) {
+			results <- fmt.Sprint(r.ID, " ", r.Err == nil)
+		}})
+		require.NoError(t, err)
+		for _, id := range []string{"1", "2", "3"} {
+			_, err := p.Put(ctx, postroom.Envelope{ID: id})
+			require.NoError(t, err)
+			require.NoError(t, p.Flush(ctx))
+		}
+		for _, want := range []string{"1 true", "2 true", "3 true"} {
+			assert.Equal(t, want, await(t, "a result", results))
+		}
+		assert.Equal(t, 1, stats(t, b, "jobs").Ready)
+		require.NoError(t, b.Close(ctx))
+	})
+}
+
+// The same for the router: what it takes with it is gone for all to see, and the
+// next publication works.
+func TestS3_GoexitInTheListenerEndsSubscriptionsAndNotTopics(t *testing.T) {
+	eachExecutor(t, func(t *testing.T, options ...postroom.Option) {
+		b := openReal(t, append(options, postroom.WithListener(func(n postroom.Notice) {
+			if _, ok := n.(messages.EventDropped); ok {
+				runtime.Goexit()
+			}
+		}))...)
+		declare(t, b, "jobs", postroom.QueueConfig{})
+		require.NoError(t, b.Bind(ctx, "jobs", "t"))
+		release := make(chan struct{})
+		sub, err := b.Subscribe(ctx, "t", func(string, *postroom.Event) { <-release })
+		require.NoError(t, err)
+		var lost error
+		for range router.BufferMax + 2 { // one may be in its hands
+			if _, lost = b.Publish(ctx, "t", postroom.Envelope{}); lost != nil {
+				break
+			}
+		}
+		unknown(t, lost)
+		close(release)
+		await(t, "the subscription's end", sub.Done())
+		f, err := b.Stats(ctx)
+		require.NoError(t, err)
+		assert.Zero(t, f.Subscriptions)
+		assert.Equal(t, postroom.PublishResult{Accepted: 1}, publish(t, b, "t", ""))
 		require.NoError(t, b.Close(ctx))
 	})
 }

@@ -11,16 +11,18 @@ import (
 
 // A slot is one lease in a consumer: where a delivery waits, runs and ends.
 //
-//	            worker                      worker
-//	waiting ───────────────▶ running ───────────────▶ over
-//	   │                        │ consumer               ▲
-//	   │ consumer               ▼                        │ worker
-//	   └──────▶ over          flagged ───────────────────┘
+//	            worker             worker              worker
+//	waiting ──────────────▶ running ─────▶ settling ─────────────▶ over
+//	   │                       │ consumer     │ consumer            ▲
+//	   │ consumer              ▼              ▼                     │ worker
+//	   └──────▶ over        flagged ◀─────────┘ ────────────────────┘
 //
 // The state is the only thing that the consumer and its workers both write, by
 // compare-and-swap, so each lease has exactly one owner at a time: who wins
 // "waiting" may start it or give it back, never both. A worker whose slot was
-// flagged tells the consumer when the handler returns.
+// flagged tells the consumer when the handler has returned. A slot is over only
+// when its settle is on its way to the queue: a consumer that ends as soon as all
+// are over would else be gone before its last ack.
 type slot struct {
 	messages.Delivery
 	consumer *consumer
@@ -29,27 +31,35 @@ type slot struct {
 	until atomic.Int64 // the lease's deadline as known last, UnixNano; 0: none
 
 	// Written by the worker before it takes the slot, read by the consumer after.
-	started time.Time
+	started time.Duration // since the broker was opened
 	cancel  context.CancelCauseFunc
 	worker  *worker
 
-	// Written by the consumer, only it.
-	noted bool  // the queue was told that the handler has begun
-	stuck bool  // reported as stuck
-	cause error // why the handler's context was cancelled first
+	failure *failure // written by the worker before it hands the slot to the queue
+	again            // the queue's
 
 	// Written by the worker before it hands the slot to the queue.
 	verb  messages.Verb
 	quiet bool // settles nothing: Manual
 	lost  bool // the settle was lost to a crash of the queue
-	err   string
-	delay time.Duration
-	again
+
+	// Written by the consumer, only it.
+	noted     bool // the queue was told that the handler has begun
+	stuck     bool // reported as stuck
+	cancelled bool // the handler's context was
+}
+
+// failure is what an error of the handler means. It is kept apart, since most
+// deliveries succeed and a slot is there for each.
+type failure struct {
+	text  string
+	delay time.Duration // for messages.VerbNackIn
 }
 
 const (
 	slotWaiting uint32 = iota
 	slotRunning
+	slotSettling
 	slotFlagged
 	slotOver
 )
@@ -58,13 +68,12 @@ const (
 // cancels the handler's context when there is a cause. The context belongs to this
 // delivery alone from then on: a worker never reuses one that was flagged.
 func (s *slot) flag(cause error) {
-	if s.cause == nil {
-		s.cause = cause
-	}
-	if !s.state.CompareAndSwap(slotRunning, slotFlagged) && s.state.Load() != slotFlagged {
+	if !s.state.CompareAndSwap(slotRunning, slotFlagged) &&
+		!s.state.CompareAndSwap(slotSettling, slotFlagged) && s.state.Load() != slotFlagged {
 		return
 	}
 	if cause != nil {
+		s.cancelled = true
 		s.cancel(cause)
 	}
 }

@@ -103,7 +103,7 @@ func (w workerShell) Receive(c *actorkit.Context, msg any) {
 func (w *worker) work(s *slot) {
 	k := w.consumer
 	now := k.broker.runtime.Now()
-	s.worker, s.started, s.cancel = w, now, w.cancel
+	s.worker, s.started, s.cancel = w, now.Sub(k.broker.began), w.cancel
 	if until := s.until.Load(); until != 0 && now.UnixNano() >= until {
 		// Its lease ran out while it waited: another has it, or soon will (C3).
 		if s.takeBack() {
@@ -118,16 +118,15 @@ func (w *worker) work(s *slot) {
 	err := k.handler(w.ctx, &s.Delivery)
 	w.running.Store(nil)
 
-	flagged := !s.state.CompareAndSwap(slotRunning, slotOver)
 	var cause error
-	if flagged {
+	if !s.state.CompareAndSwap(slotRunning, slotSettling) { // flagged
 		cause = context.Cause(w.ctx)
-		s.state.Store(slotOver)
-		w.newContext()
 	}
 	s.verdict(err, cause, k.config.Manual)
 	k.queue.Address.Send(s)
-	if flagged {
+	if !s.state.CompareAndSwap(slotSettling, slotOver) {
+		s.state.Store(slotOver)
+		w.newContext()
 		k.self.Send(&returned{s})
 	}
 }
@@ -143,10 +142,10 @@ func (s *slot) verdict(err, cause error, manual bool) {
 	case errors.Is(cause, messages.ErrBrokerClosed):
 		s.verb = messages.VerbRelease // it was told to stop: no attempt is spent
 	case messages.IsPermanent(err):
-		s.verb, s.err = messages.VerbReject, err.Error()
+		s.verb, s.failure = messages.VerbReject, &failure{text: err.Error()}
 	case errors.As(err, &in):
-		s.verb, s.delay, s.err = messages.VerbNackIn, max(in.Delay, 0), err.Error()
+		s.verb, s.failure = messages.VerbNackIn, &failure{text: err.Error(), delay: max(in.Delay, 0)}
 	default:
-		s.verb, s.err = messages.VerbNack, err.Error()
+		s.verb, s.failure = messages.VerbNack, &failure{text: err.Error()}
 	}
 }

@@ -28,7 +28,7 @@ import (
 type workQueue struct {
 	broker *Broker
 	source *messages.Source
-	config messages.QueueConfig
+	config *messages.QueueConfig // shared with the directory
 	ledger Ledger
 	self   *actorkit.Address
 
@@ -82,13 +82,14 @@ type windowCount struct {
 // quarantined (SPEC S3).
 const ringCrashesMax = 3
 
-func newWorkQueue(b *Broker, source *messages.Source, config messages.QueueConfig, start time.Time) *workQueue {
+func newWorkQueue(b *Broker, queue *Queue, start time.Time) *workQueue {
+	source := queue.Source
 	draw := func(put, failure uint64) uint64 {
 		return b.runtime.Draw("backoff", fmt.Sprintf("%s/%d/%d", source.Queue, source.Incarnation, put), failure)
 	}
 	return &workQueue{
-		broker: b, source: source, config: config,
-		ledger:    b.newLedger(source, config, start, ledger.Options{Draw: draw}),
+		broker: b, source: source, config: &queue.Config,
+		ledger:    b.newLedger(source, queue.Config, start, ledger.Options{Draw: draw}),
 		consumers: map[string]*attached{},
 		gets:      map[*messages.Get]*ledger.Waiter{},
 	}
@@ -273,9 +274,7 @@ type settlement interface {
 // EndTurn hands over what the turn made ready and tells everybody.
 func (q queueShell) EndTurn(c *actorkit.Context) {
 	q.perform(c)
-	if q.ended == nil {
-		q.handOver(c)
-	}
+	q.handOver(c)
 	q.flush(c)
 	q.arm(c)
 	q.starting = false
@@ -490,7 +489,11 @@ func (q *workQueue) handlerReturned(c *actorkit.Context, s *slot) {
 	if !s.quiet {
 		if _, end := q.ledger.LeaseEnd(s.Tag); end == messages.LeaseRunning || end == messages.LeaseExpired {
 			// The answer is nobody's: a stale one is in the counters and the listener.
-			_, _ = q.settleOne(c, messages.Settlement{Receipt: s.Receipt(), Verb: s.verb, Delay: s.delay, Error: s.err})
+			m := messages.Settlement{Receipt: s.Receipt(), Verb: s.verb}
+			if f := s.failure; f != nil {
+				m.Error, m.Delay = f.text, f.delay
+			}
+			_, _ = q.settleOne(c, m)
 		}
 	}
 	q.ledger.Returned(c.Now(), s.consumer.tag, s.Tag)
@@ -741,7 +744,7 @@ func (q *workQueue) quarantine(c *actorkit.Context, why error) {
 // still be read and deleted. It reports whether it took the message.
 func (q *workQueue) refuse(c *actorkit.Context, msg any) bool {
 	switch msg := msg.(type) {
-	case *messages.QueueStatsQuery, *messages.Peek, *messages.DeadLettersQuery:
+	case *messages.QueueStatsQuery, *messages.Peek, *messages.DeadLettersQuery, *lostNotice:
 		if q.deleted == nil {
 			return false
 		}
@@ -778,7 +781,7 @@ func commandName(msg any) string {
 // handOver lends what can be lent, until nothing moves: a Get whose caller has
 // gone gives its message back, which may go to the next.
 func (q *workQueue) handOver(c *actorkit.Context) {
-	for !q.closing {
+	for !q.closing && q.ended == nil {
 		q.ledger.HandOver(c.Now())
 		if len(q.ledger.Effects()) == q.performed {
 			return

@@ -13,7 +13,12 @@ func (l *Ledger) CheckInvariants() error {
 	if l.gone == messages.ErrQueueClosed {
 		return l.checkEquation(0, 0, 0)
 	}
-	c := recount{l: l, place: make(map[*entry]string)}
+	c := recount{l: l, place: l.scratch.place, held: l.scratch.held, inLine: l.scratch.inLine}
+	if c.place == nil {
+		c.place, c.held, c.inLine = make(map[*entry]string), make(map[*Consumer]int), make(map[*Consumer]bool)
+		l.scratch = scratch{c.place, c.held, c.inLine}
+	}
+	defer l.scratch.clear() // nothing gone stays reachable through it
 	for _, check := range []func() error{
 		c.containers, c.index, c.leases, c.ages, c.consumers, c.letters, c.budget, c.time,
 	} {
@@ -24,10 +29,26 @@ func (l *Ledger) CheckInvariants() error {
 	return nil
 }
 
+// scratch is the room of a recount, kept for the next: the simulation makes hundreds
+// of thousands a second. Nil until the first.
+type scratch struct {
+	place  map[*entry]string
+	held   map[*Consumer]int
+	inLine map[*Consumer]bool
+}
+
+func (s *scratch) clear() {
+	clear(s.place)
+	clear(s.held)
+	clear(s.inLine)
+}
+
 // recount walks all containers once and notes where it met each message.
 type recount struct {
 	l                      *Ledger
 	place                  map[*entry]string
+	held                   map[*Consumer]int
+	inLine                 map[*Consumer]bool
 	ready, delayed, leased int
 	bytes                  int64
 }
@@ -393,13 +414,12 @@ func (c *recount) ages() error {
 
 func (c *recount) consumers() error {
 	l := c.l
-	held := make(map[*Consumer]int)
+	held, inLine := c.held, c.inLine
 	for e := range c.place {
 		if e.lease != nil && e.lease.holder.consumer != nil {
 			held[e.lease.holder.consumer]++
 		}
 	}
-	inLine := make(map[*Consumer]bool)
 	var before *taker
 	for t := l.line.first; t != nil; before, t = t, t.next {
 		if !t.inLine || t.prev != before || (t.consumer == nil) == (t.waiter == nil) {
