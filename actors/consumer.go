@@ -30,7 +30,6 @@ type Consumer struct {
 	control *actorkit.Address
 
 	gone atomic.Bool // ends, or has ended: its tag is forgotten
-	over atomic.Bool // done is closed
 	done chan struct{}
 	err  atomic.Pointer[error]
 }
@@ -49,9 +48,6 @@ func (c *Consumer) Err() error {
 
 // ended closes a consumer's book, once.
 func (b *Broker) ended(k *Consumer, reason error) {
-	if k.over.Swap(true) {
-		return // its queue has crashed while it dismissed its consumers, and does so again
-	}
 	k.gone.Store(true)
 	if reason != nil {
 		k.err.CompareAndSwap(nil, &reason)

@@ -27,7 +27,6 @@ type crash struct {
 	b     *postroom.Broker
 	point string // where it goes off
 	after bool   // behind the record
-	lost  bool   // the router lost an announcement before
 }
 
 // arm sets the bomb; the command comes next.

@@ -162,16 +162,6 @@ func (b *book) all() []string {
 	return slices.Clone(b.lines)
 }
 
-func (b *book) count(prefix string) int {
-	n := 0
-	for _, line := range b.all() {
-		if strings.HasPrefix(line, prefix) {
-			n++
-		}
-	}
-	return n
-}
-
 // notices is a listener that keeps what it is told.
 type notices struct {
 	mu  sync.Mutex

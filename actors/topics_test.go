@@ -276,7 +276,7 @@ func TestT7_DeletingAQueueForgetsItsBindingsAndReceipts(t *testing.T) {
 // Whatever the order in which they meet, a Bind that runs beside a deletion and a
 // new declaration leaves no binding of a queue that is gone.
 func TestT7_ABindOvertakenByADeletionBindsNothingThatIsGone(t *testing.T) {
-	eachSeed(t, 200, func(s *sim) {
+	eachSeed(t, 80, func(s *sim) {
 		b := s.broker()
 		declare(t, b, "jobs", postroom.QueueConfig{})
 		for range 3 {
@@ -353,7 +353,7 @@ func TestB6_ManyBrokersLiveInOneProcess(t *testing.T) {
 		s.Idle()
 		put(t, all[1], "jobs", "more")
 		s.Idle()
-		assert.Equal(t, 6, len(got.all()))
+		assert.Len(t, got.all(), 6)
 		for _, line := range got.all() {
 			if broker, id, _ := strings.Cut(line, " "); id != "more" {
 				assert.Equal(t, "to "+broker, id)

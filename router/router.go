@@ -81,6 +81,20 @@ func (r *TopicRouter) SubscriptionDrops() uint64 { return r.lost.Load() }
 // shell is the actor around the router.
 type shell TopicRouter
 
+// Started forgets, after a restart, the subscribers that protoactor has stopped for
+// it. Only a Goexit in the listener gets here; their owners see it in Done.
+func (s *shell) Started(c *actorkit.Context) {
+	if c.Restarted() == 0 {
+		return
+	}
+	for name, sub := range s.subscriptions {
+		if sub.to != nil {
+			s.subscribers.Remove(sub.pattern, sub)
+			delete(s.subscriptions, name)
+		}
+	}
+}
+
 // Receive implements [actorkit.Actor].
 func (s *shell) Receive(c *actorkit.Context, msg any) {
 	r := (*TopicRouter)(s)

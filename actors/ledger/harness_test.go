@@ -753,8 +753,7 @@ type real struct {
 
 	records []ledger.Record // all of them; nil after a restart
 	fresh   []ledger.Record // those not yet printed
-	at      time.Time
-	folds   bool // records tell the whole story
+	folds   bool            // records tell the whole story
 }
 
 func newReal(config messages.QueueConfig, draw func(put, failure uint64) uint64) subject {

@@ -81,18 +81,6 @@ func (h *heap) remove(e *entry) int64 {
 	return at
 }
 
-// update moves e, which is in the heap, to another instant.
-func (h *heap) update(e *entry, at int64) {
-	i := h.pos(e)
-	s := h.slots[i]
-	s.at = at
-	if i > 0 && s.before(&h.slots[(i-1)/4]) {
-		h.up(i, s)
-	} else {
-		h.down(i, s)
-	}
-}
-
 func (h *heap) up(i int, s heapSlot) {
 	for i > 0 {
 		parent := (i - 1) / 4

@@ -50,7 +50,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 	root.SetIn(a.stdin)
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
-	root.AddCommand(a.runCommand(), a.demoCommand(), a.simCommand(), a.labCommand(), a.labWorkerCommand(), a.versionCommand())
+	root.AddCommand(a.runCommand(), a.demoCommand(), a.simCommand(), a.labCommand(), a.labWorkerCommand(), newBenchCommand(a), a.versionCommand())
 
 	if err := root.ExecuteContext(ctx); err != nil {
 		fmt.Fprintf(a.stderr, "postroom: %v\n", err)

@@ -159,14 +159,14 @@ func (c *commander) terminate(stop <-chan struct{}, cmd *exec.Cmd, ended <-chan 
 	grace := time.NewTimer(c.killAfter)
 	defer grace.Stop()
 	select {
-	case <-ended:
+	case <-ended: //nolint:errcheck // why it ended matters to nobody: it was to end
 		killGroup(cmd)
 		return
 	case <-grace.C:
 	case <-stop:
 	}
 	killGroup(cmd)
-	<-ended
+	<-ended //nolint:errcheck // as above
 }
 
 // verdict is what the end of a process means.

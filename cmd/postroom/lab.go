@@ -86,8 +86,10 @@ const (
 	// labLease is short so that a killed worker's message is soon somebody else's, and
 	// long enough for a busy machine to keep a live worker's.
 	labLease = 250 * time.Millisecond
-	labClaim = 300 * time.Millisecond
-	labWork  = 2 * time.Millisecond
+	// labStoryLease is longer: a second lost lease would credit the unsafe account once more.
+	labStoryLease = time.Second
+	labClaim      = 300 * time.Millisecond
+	labWork       = 2 * time.Millisecond
 	// labPatience bounds the whole: what takes longer hangs.
 	labPatience = 5 * time.Minute
 )
@@ -235,7 +237,7 @@ func (l *lab) inProcess(files labFiles, fn func(p *labProcess) error) error {
 // oneCredit works off one message and returns when it is acked. Workers are processes:
 // the handler's return settles nothing, it is the process's answer that does.
 func (l *lab) oneCredit(ctx context.Context, queue string, handler postroom.Handler) error {
-	if err := l.broker.DeclareQueue(ctx, queue, postroom.QueueConfig{AckTimeout: labLease, MaxAttempts: 5}); err != nil {
+	if err := l.broker.DeclareQueue(ctx, queue, postroom.QueueConfig{AckTimeout: labStoryLease, MaxAttempts: 5}); err != nil {
 		return err
 	}
 	if _, err := l.broker.Consume(ctx, queue, handler, postroom.ConsumerConfig{Manual: true}); err != nil {

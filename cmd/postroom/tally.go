@@ -27,7 +27,6 @@ type tally struct {
 	unfinished []*line
 	next       int  // the next line to be read
 	atEnd      bool // there is none
-	why        error
 	interrupts int
 }
 

@@ -184,7 +184,7 @@ func (w *work) wait(ctx context.Context, signals <-chan os.Signal, finished <-ch
 			stopReading()
 			w.board.stop()
 			ended = w.consumer.Done()
-			go w.consumer.Cancel(context.Background()) // Done says the rest
+			go func() { _ = w.consumer.Cancel(context.Background()) }() // Done says the rest
 		}
 	}
 	var kill sync.Once

@@ -1,0 +1,206 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"runtime"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postroom/postroom/simulation"
+)
+
+const simRunHelp = `Run runs a world with many seeds. Each seed draws its own configuration, workload,
+faults and schedule; after every step a reference model and the invariants are asked.
+Failing seeds run twice, and of the others one in twenty, to see that one seed is one
+run.
+
+The figures do not depend on --jobs. --json ends with one line of them; "vacuous" is
+how many items of the list of what must come up never did, "trace_hash" a hash over
+the hashes of all seeds in order: equal for equal code and seeds.
+
+Exit status: 0 all is well, 1 a violation or an alarm, 2 usage, 3 two runs of one seed
+differ (whatever else was found), 4 nothing was found but something never came up.`
+
+// simRunConfig is what "postroom sim run" was told.
+type simRunConfig struct {
+	spec     string
+	seeds    seedRange
+	limit    time.Duration
+	jobs     int
+	failures int
+	json     bool
+}
+
+func (a *app) simRunCommand() *cobra.Command {
+	c := &simRunConfig{seeds: seedRange{first: 1, last: 2000}}
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Run many seeds and check every invariant after every step",
+		Long:  simRunHelp,
+		Args:  noMoreArgs,
+		RunE: func(*cobra.Command, []string) error {
+			spec, err := c.check()
+			if err != nil {
+				return err
+			}
+			a.status, err = a.simRun(c, spec)
+			return err
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&c.spec, "spec", simSpecs()[0].Name, "which world")
+	f.Var(&c.seeds, "seeds", "FIRST..LAST, or one seed")
+	f.DurationVar(&c.limit, "for", 0, "stop after so long; without --seeds as many seeds as there is time for")
+	f.IntVar(&c.jobs, "jobs", runtime.GOMAXPROCS(0), "runs at once, each on a thread of its own")
+	f.IntVar(&c.failures, "failures", 10, "stop after so many failing seeds")
+	f.BoolVar(&c.json, "json", false, "end with one line of JSON")
+	return cmd
+}
+
+// check says what is wrong with the command line.
+func (c *simRunConfig) check() (simulation.Spec, error) {
+	switch {
+	case c.limit < 0:
+		return simulation.Spec{}, simUsage("run", "--for %s, want 0 or more", c.limit)
+	case c.jobs < 1 || c.jobs > simJobsMax:
+		return simulation.Spec{}, simUsage("run", "--jobs %d, want 1 to %d", c.jobs, simJobsMax)
+	case c.failures < 1:
+		return simulation.Spec{}, simUsage("run", "--failures %d, want at least 1", c.failures)
+	}
+	return simSpec(c.spec)
+}
+
+// simJobsMax is far outside of what serves anybody.
+const simJobsMax = 1024
+
+// simRunReport is the last line of --json.
+type simRunReport struct {
+	Spec             string         `json:"spec"`
+	FirstSeed        uint64         `json:"first_seed"`
+	Seeds            int            `json:"seeds"`
+	Steps            int            `json:"steps"`
+	Events           int            `json:"events"`
+	Violations       int            `json:"violations"`
+	Alarms           int            `json:"alarms"`
+	Errors           int            `json:"errors"`
+	Rechecked        int            `json:"rechecked"`
+	Nondeterministic int            `json:"nondeterministic"`
+	Vacuous          int            `json:"vacuous"`
+	NeverHit         []string       `json:"never_hit"`
+	Hits             map[string]int `json:"hits"`
+	StepsPerSecond   float64        `json:"steps_per_second"`
+	EventsPerSecond  float64        `json:"events_per_second"`
+	SeedsPerSecond   float64        `json:"seeds_per_second"`
+	Seconds          float64        `json:"seconds"`
+	VirtualSeconds   float64        `json:"virtual_seconds"`
+	TraceHash        string         `json:"trace_hash"`
+	Failures         []simFailure   `json:"failures"`
+}
+
+// simFailure is one failing seed of it.
+type simFailure struct {
+	Seed      uint64 `json:"seed"`
+	Signature string `json:"signature"`
+	Text      string `json:"text"`
+	Replay    string `json:"replay"`
+}
+
+// simRun runs the campaign and returns the exit status.
+func (a *app) simRun(c *simRunConfig, spec simulation.Spec) (int, error) {
+	campaign := simulation.Campaign{First: c.seeds.first, Last: c.seeds.last, For: c.limit, Jobs: c.jobs, FailuresMax: c.failures}
+	size := 0
+	if c.limit > 0 && !c.seeds.set {
+		campaign.Last = 0 // as many as there is time for
+	} else {
+		size = int(c.seeds.last - c.seeds.first + 1)
+	}
+	bar := newSimProgress(a.stderr, size)
+	campaign.Progress = func(sum *simulation.CampaignResult) {
+		bar.show(sum.Seeds, fmt.Sprintf("%d seeds, %d failed", sum.Seeds, len(sum.Failures)+sum.Nondeterministic))
+	}
+	sum := spec.Campaign(campaign)
+	bar.wipe()
+
+	never := sum.Vacuous(simulation.MustHit...)
+	if size == 1 {
+		never = []string{} // one run is not a campaign
+	}
+	r := reportOf(c, sum, never)
+	writeSimRun(a.stdout, &r, sum)
+	if c.json {
+		text, err := json.Marshal(r)
+		if err != nil {
+			return exitViolation, err
+		}
+		fmt.Fprintf(a.stdout, "%s\n", text)
+	}
+	switch {
+	case sum.Nondeterministic > 0:
+		return exitNondeterministic, nil
+	case sum.Failed():
+		return exitViolation, nil
+	case len(never) > 0:
+		return exitVacuous, nil
+	}
+	return exitDone, nil
+}
+
+func reportOf(c *simRunConfig, sum *simulation.CampaignResult, never []string) simRunReport {
+	seconds := sum.Elapsed.Seconds()
+	r := simRunReport{
+		Spec: sum.Spec, FirstSeed: c.seeds.first, Seeds: sum.Seeds, Steps: sum.Steps, Events: sum.Events,
+		Violations: sum.Violations, Alarms: sum.Alarms, Errors: sum.Errors,
+		Rechecked: sum.Rechecked, Nondeterministic: sum.Nondeterministic,
+		Vacuous: len(never), NeverHit: never, Hits: sum.Hits,
+		StepsPerSecond: sum.StepsPerSecond(), EventsPerSecond: sum.EventsPerSecond(), Seconds: seconds,
+		VirtualSeconds: sum.Virtual.Seconds(), TraceHash: fmt.Sprintf("%016x", sum.TraceHash), Failures: []simFailure{},
+	}
+	if seconds > 0 {
+		r.SeedsPerSecond = float64(sum.Seeds) / seconds
+	}
+	for i := range sum.Failures {
+		f := &sum.Failures[i]
+		r.Failures = append(r.Failures, simFailure{Seed: f.Plan.Seed, Signature: f.Signature().String(), Text: whatFailed(f), Replay: f.Replay.String()})
+	}
+	return r
+}
+
+// whatFailed is the first thing that is wrong with a run, in words.
+func whatFailed(r *simulation.Result) string {
+	switch {
+	case len(r.Violations) > 0:
+		return r.Violations[0].String()
+	case len(r.Alarms) > 0:
+		return r.Alarms[0].String()
+	}
+	return r.Err
+}
+
+// writeSimRun is the report for people.
+func writeSimRun(w io.Writer, r *simRunReport, sum *simulation.CampaignResult) {
+	fmt.Fprintf(w, "%s: %d seeds from %d, %d steps, %d events, %s of virtual time in %s\n", r.Spec, r.Seeds, r.FirstSeed,
+		r.Steps, r.Events, sum.Virtual.Round(time.Second), sum.Elapsed.Round(time.Millisecond))
+	fmt.Fprintf(w, "%.0f steps, %.0f events and %.0f seeds a second; trace hash %s\n", r.StepsPerSecond, r.EventsPerSecond, r.SeedsPerSecond, r.TraceHash)
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "\ncame up\tin seeds")
+	for _, name := range simulation.MustHit {
+		fmt.Fprintf(tw, "%s\t%d\n", name, r.Hits[name])
+	}
+	_ = tw.Flush() // the exit status stands anyway
+	for _, f := range r.Failures {
+		fmt.Fprintf(w, "\n✗ seed %d: %s\n  %s\n  %s\n  again: postroom sim replay --spec %s --seed %d\n", f.Seed, f.Signature, f.Text, f.Replay, r.Spec, f.Seed)
+	}
+	for seed, verdict := range sum.Differences {
+		fmt.Fprintf(w, "\n✗ seed %d is not the same twice: %v\n", seed, verdict)
+	}
+	fmt.Fprintf(w, "\n%d violations, %d alarms, %d errors; %d seeds run twice, %d differ", r.Violations, r.Alarms, r.Errors, r.Rechecked, r.Nondeterministic)
+	if r.Vacuous > 0 {
+		fmt.Fprintf(w, "; vacuous: never %s", strings.Join(r.NeverHit, ", "))
+	}
+	fmt.Fprintln(w)
+}
