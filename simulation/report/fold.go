@@ -1,6 +1,8 @@
 package report
 
 import (
+	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -59,7 +61,29 @@ type lease struct {
 	wasWorking bool // there were events of its handler
 }
 
-// draw makes the picture of a run.
+// ErrEvents is wrapped when a result's events are not those of a whole run.
+var ErrEvents = errors.New("report: not the events of a whole run")
+
+// check sees to it that events can be found by their number and causes be followed to
+// their beginning. A result without any events is fine.
+func check(events []simulation.Event) error {
+	at := time.Duration(0)
+	for i := range events {
+		e := &events[i]
+		switch {
+		case e.Number != i+1:
+			return fmt.Errorf("%w: event %d comes as number %d", ErrEvents, e.Number, i+1)
+		case e.Cause < 0 || e.Cause >= e.Number:
+			return fmt.Errorf("%w: event %d has the cause %d", ErrEvents, e.Number, e.Cause)
+		case e.At < at:
+			return fmt.Errorf("%w: event %d is at %v, the one before at %v", ErrEvents, e.Number, e.At, at)
+		}
+		at = e.At
+	}
+	return nil
+}
+
+// draw makes the picture of a run whose events were checked.
 func draw(r *simulation.Result) *picture {
 	f := &fold{
 		// Not nil, since a page's script wants lists.
@@ -156,7 +180,7 @@ func (f *fold) findLanes() {
 }
 
 func lanes(first string, names []string) (all []lane, byName map[string]int) {
-	all, byName = []lane{{Name: first, Rows: 1}}, map[string]int{}
+	all, byName = []lane{{Name: first}}, map[string]int{}
 	for _, name := range names {
 		byName[name] = len(all)
 		all = append(all, lane{Name: name, Rows: 1})
@@ -401,8 +425,9 @@ func (f *fold) endLease(e *simulation.Event, n *entry, how ending) {
 		return
 	}
 	if l := f.leases[leaseKey{e.Queue, n.tag, e.Message}]; l != nil {
-		b := &f.Bars[l.bar]
-		b.Over, b.To, b.Ending = e.Number, e.At, how
+		if b := &f.Bars[l.bar]; b.Over == 0 { // else the run has given one tag twice
+			b.Over, b.To, b.Ending = e.Number, e.At, how
+		}
 	}
 	n.holder, n.tag = "", 0
 }

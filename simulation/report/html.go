@@ -34,7 +34,7 @@ type page struct {
 	Settings []string    `json:"settings"`
 }
 
-// finding is something to jump to.
+// finding is something to jump to, unless Event is 0.
 type finding struct {
 	Event int    `json:"event"`
 	Text  string `json:"text"`
@@ -52,8 +52,11 @@ type finding struct {
 // It is meant for up to 5,000 events, and needs a browser of 2023 or later. A result
 // without events gives a page with its figures only.
 //
-// Errors: those of w.
+// Errors: those of w; [ErrEvents].
 func HTML(w io.Writer, r simulation.Result, o Options) error {
+	if err := check(r.Events); err != nil {
+		return err
+	}
 	data, err := json.Marshal(newPage(&r, o)) // with <, > and & as \u003c and so on
 	if err != nil {
 		return fmt.Errorf("report: %w", err)
@@ -67,7 +70,7 @@ func HTML(w io.Writer, r simulation.Result, o Options) error {
 	// One pass, so that nothing put in is taken for a place to put something in.
 	_, err = strings.NewReplacer(
 		"{{title}}", escape(title),
-		"{{verdict}}", escape(verdict(&r)),
+		"{{verdict}}", escape(summary(&r)), // the findings stand below it
 		"{{passed}}", fmt.Sprintf("%t", !r.Failed()),
 		"{{style}}", pageStyle,
 		"{{script}}", pageScript,
@@ -86,17 +89,23 @@ func newPage(r *simulation.Result, o Options) *page {
 	for _, e := range endings {
 		p.Endings = append(p.Endings, [2]string{string(e.Class), e.Meaning})
 	}
+	find := func(event int, text string) {
+		if event > len(r.Events) {
+			event = 0 // the run was made without keeping them
+		}
+		p.Findings = append(p.Findings, finding{event, text})
+	}
 	for _, v := range r.Violations {
-		p.Findings = append(p.Findings, finding{v.Event, "violation " + v.String()})
+		find(v.Event, "violation "+v.String())
 	}
 	for _, a := range r.Alarms {
-		p.Findings = append(p.Findings, finding{a.Event, "alarm " + a.String()})
+		find(a.Event, "alarm "+a.String())
 	}
 	if r.Err != "" {
-		p.Findings = append(p.Findings, finding{0, "error: " + r.Err})
+		find(0, "error: "+r.Err)
 	}
 	for _, wait := range r.Waits {
-		p.Findings = append(p.Findings, finding{0, "waits: " + wait})
+		find(0, "waits: "+wait)
 	}
 	fact := func(name, format string, args ...any) {
 		p.Facts = append(p.Facts, [2]string{name, fmt.Sprintf(format, args...)})

@@ -58,14 +58,14 @@ function what(e) {
   return s;
 }
 
-// more is what has no column of its own.
-function more(e) {
+// more is what has no column of its own; beside what(e), the reason is said already.
+function more(e, isBesideWhat) {
   const parts = [];
   if (e.queue && run.many_queues) parts.push(e.queue);
   if (e.tag) parts.push('tag ' + e.tag);
   if (e.attempt) parts.push('attempt ' + e.attempt);
   if (e.deadline) parts.push('until ' + time(e.deadline));
-  if (e.reason) parts.push(e.reason);
+  if (e.reason && !isBesideWhat) parts.push(e.reason);
   if (e.detail) parts.push('(' + e.detail + ')');
   return parts.join(' ');
 }
@@ -101,7 +101,7 @@ function layLanes() {
   signHeight = tight ? 11 : 13;
   let y = 0;
   lanes = all.map((l, i) => {
-    const height = i ? signHeight + l.rows * rowHeight + 3 : signHeight + 6;
+    const height = signHeight + (l.rows ? l.rows * rowHeight + 3 : 6);
     const placed = {y, height};
     y += height;
     return placed;
@@ -110,7 +110,7 @@ function layLanes() {
 }
 
 const rowTop = (l, r) => lanes[l].y + signHeight + r * rowHeight;
-const yOf = p => lane(p) ? rowTop(lane(p), row(p)) + rowHeight / 2 - 1 : lanes[0].y + lanes[0].height / 2;
+const yOf = p => run[view.lanes][lane(p)].rows ? rowTop(lane(p), row(p)) + rowHeight / 2 - 1 : lanes[lane(p)].y + lanes[lane(p)].height / 2;
 
 let drawn = []; // bars as drawn, for the self-test
 
@@ -134,6 +134,9 @@ function draw() {
     label.style.height = label.style.lineHeight = lanes[i].height + 'px';
     return label;
   }));
+  for (const f of run.findings) {
+    if (f.event) shape(svg, 'path', {class: 'finding', d: `M${xOf(f.event)},0V${height}`}, f.text);
+  }
   drawBars(svg);
   drawSigns(svg);
   shape(svg, 'g', {id: 'arrows'});
@@ -156,7 +159,7 @@ function drawAxis() {
   }
   svg.setAttribute('height', 20);
   ticks = marks.map(m => m[0]);
-  marks.forEach(([at, text], i) => shape(svg, 'text', {class: 'soft', x: at, y: 14, 'text-anchor': i ? 'middle' : 'start'}).textContent = text);
+  marks.forEach(([at, text], i) => shape(svg, 'text', {class: 'soft', x: at, y: 14, 'text-anchor': !i ? 'start' : at > plot - 16 ? 'end' : 'middle'}).textContent = text);
   $('axis-label').textContent = view.scale === 'order' ? 'time, by event' : 'virtual time';
 }
 
@@ -186,7 +189,7 @@ function drawArea() {
     });
     shape(svg, 'polygon', {class: name, points: up.join(' ') + ' ' + back.join(' ')}, name);
   }
-  $('area-label').textContent = most + ' messages';
+  $('area-label').textContent = most + (most === 1 ? ' message' : ' messages');
 }
 
 // drawBars draws the leases, what waits between them, and when a worker was down.
@@ -194,10 +197,10 @@ function drawBars(svg) {
   drawn = [];
   const next = new Map(); // where the next bar of a row begins
   const rest = [];
-  if (view.lanes === 'workers') {
+  if (view.lanes === 'workers') { // among the signs, since a lease may still run
     for (const d of run.downs) {
       const from = x(d.event, d.from);
-      shape(svg, 'rect', {class: 'down', x: from, y: rowTop(d.w, 0) + rowHeight / 2 - 3, width: Math.max(1, xOver(d.over, d.to) - from), height: 5}, d.why);
+      shape(svg, 'rect', {class: 'down', x: from, y: lanes[d.w].y + signHeight / 2 - 2.5, width: Math.max(1, xOver(d.over, d.to) - from), height: 5}, d.why);
     }
   } else {
     for (const w of run.waits) {
@@ -312,10 +315,10 @@ function showWhy() {
   const p = $('why');
   p.replaceChildren();
   if (!view.at) return;
-  const e = event(view.at), rest = more(e);
+  const e = event(view.at), rest = more(e, true);
   p.append(html('b', {}, what(e)), rest ? ' ' + rest : '');
   const causes = chain(view.at), effects = effectsOf.get(view.at) || [];
-  p.append(html('br'), causes.length ? 'because of ' : 'because of nothing before it');
+  p.append(html('br'), causes.length ? 'because of ' : 'nothing before it brought it about');
   causes.forEach((c, i) => p.append(i ? ' ← ' : '', jump(c, `#${c} ${what(event(c))}`)));
   if (effects.length) p.append(html('br'), 'brought about ');
   effects.slice(0, 12).forEach(n => p.append(jump(n, `#${n} ${what(event(n))}`), ' '));
@@ -363,6 +366,7 @@ function showLedger() {
     line.tr.className = (here ? 'here' : '') + (isEnded(c.state) ? ' ended' : '');
     line.cells[1].replaceChildren(html('i', {className: 'chip ' + state}), state);
     [c.holder, c.attempt, due, note].forEach((t, k) => line.cells[k + 2].textContent = t || '');
+    line.cells[5].title = note;
   });
   const counts = run.states.map(() => 0);
   let c = null;
@@ -395,7 +399,7 @@ function showEvents() {
     return tr;
   };
   const shown = found.slice(first, first + rows).map(e => {
-    const tr = html('tr', {className: (e.n === view.at ? 'here ' : '') + e.kind});
+    const tr = html('tr', {className: (e.n === view.at ? 'here ' : '') + (e.kind === 'violation' ? e.kind : '')});
     const cell = (text, className) => tr.append(html('td', {className: className || ''}, text || ''));
     cell(e.n, 'n');
     cell(time(e.at), 'n');
@@ -433,7 +437,7 @@ function go(n) {
   $('where').textContent = view.at ? `${view.at} of ${last} · ${time(event(view.at).at)}` : `0 of ${last}`;
   $('slider').setAttribute('aria-valuetext', view.at ? what(event(view.at)) : 'the beginning');
   const at = xOf(view.at), chart = $('chart');
-  $('cursor').style.left = labelWidth + at + 'px';
+  $('cursor').style.transform = `translateX(${labelWidth + at}px)`; // which costs no layout
   if (at < chart.scrollLeft + 10 || at > chart.scrollLeft + chart.clientWidth - labelWidth - 20) {
     chart.scrollLeft = at - (chart.clientWidth - labelWidth) / 2;
   }
@@ -504,6 +508,7 @@ function listen() {
   $('fit').onclick = () => zoom(0);
   $('copy').onclick = copy;
   $('filter').oninput = filter;
+  $('live').onchange = () => $('ledger').classList.toggle('live', $('live').checked);
   $('events').onscroll = showEvents;
   for (const b of document.querySelectorAll('[data-lanes]')) b.onclick = () => change({lanes: b.dataset.lanes});
   for (const b of document.querySelectorAll('[data-scale]')) b.onclick = () => change({scale: b.dataset.scale});
@@ -574,7 +579,7 @@ if (last) {
 
 // Opened with #selftest the page does what a user would, and writes down what it saw.
 if (location.hash === '#selftest') {
-  const saw = {errors, events: last, overlaps: 0, copied: null};
+  const saw = {errors, title: document.title, events: last, overlaps: 0, copied: null};
   Object.defineProperty(navigator, 'clipboard', {value: {writeText: text => { saw.copied = text; return Promise.resolve(); }}});
   if (run.command) $('copy').click();
   if (last) {
@@ -587,6 +592,9 @@ if (location.hash === '#selftest') {
     saw.middle = ledger();
     slide(last);
     saw.after = ledger();
+    const began = performance.now();
+    for (let i = 0; i < 20; i++) slide(Math.ceil(last * (i + 1) / 20));
+    saw.slideMillis = (performance.now() - began) / 20;
     dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowLeft'}));
     saw.afterLeft = view.at;
     dispatchEvent(new KeyboardEvent('keydown', {key: 'n'}));

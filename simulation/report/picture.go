@@ -73,7 +73,8 @@ type place struct {
 	MessageRow int `json:"mr,omitempty"`
 }
 
-// lane is a line of the picture. Leases that run at the same time stand in rows.
+// lane is a line of the picture. Leases that run at the same time stand in rows; only
+// lane 0 may have none.
 type lane struct {
 	Name string `json:"name"`
 	Rows int    `json:"rows"`

@@ -28,10 +28,12 @@ const (
 // for each worker. It needs nothing beside itself, and follows the reader's choice of
 // light or dark. A result without events gives a picture that says so.
 //
-// Errors: those of w.
+// Errors: those of w; [ErrEvents].
 func SVG(w io.Writer, r simulation.Result) error {
-	s := &svg{picture: draw(&r), result: &r}
-	s.findScale()
+	if err := check(r.Events); err != nil {
+		return err
+	}
+	s := &svg{picture: draw(&r), result: &r, shapes: map[string]bool{}, endings: map[ending]bool{}}
 	body := s.draw()
 	_, err := fmt.Fprintf(w, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %[1]d %[2]d" width="%[1]d" height="%[2]d" role="img" aria-label="%[3]s">
 <style>%[4]s</style>
@@ -58,11 +60,6 @@ type svg struct {
 
 // plotWidth is what is left for the time.
 const plotWidth = svgWidth - labelWidth - 16
-
-// findScale keeps only what the scale needs.
-func (s *svg) findScale() {
-	s.shapes, s.endings = map[string]bool{}, map[ending]bool{}
-}
 
 // x is where an event, or an instant, is.
 func (s *svg) x(event int, at time.Duration) float64 {
@@ -115,8 +112,13 @@ func (s *svg) draw() string {
 		s.drawLane(i)
 	}
 	if rest := len(s.Workers) - len(shown); rest > 0 {
-		s.text(labelWidth, s.y+12, "soft", "", fmt.Sprintf("and %d more workers", rest))
+		s.text(labelWidth, s.y+12, "soft", "", "and "+plural(rest, "more worker"))
 		s.y += 18
+	}
+	for _, v := range s.result.Violations {
+		if v.Event > 0 && v.Event <= len(s.Events) {
+			s.printf(`<path class="finding" d="M%.1f,%.1fV%.1f"><title>%s</title></path>`+"\n", s.x(v.Event, v.At), top, s.y, escape(v.String()))
+		}
 	}
 	s.drawAxis(top)
 	s.drawLegend()
@@ -163,7 +165,7 @@ func (s *svg) drawStates() {
 			s.printf(`<polygon class="%s" points="%s%s"><title>%s</title></polygon>`+"\n", st, up.String(), strings.TrimSpace(back.String()), st)
 		}
 	}
-	s.text(labelWidth-8, s.y+10, "soft", "end", fmt.Sprintf("%d messages", most))
+	s.text(labelWidth-8, s.y+10, "soft", "end", plural(most, "message"))
 	s.text(labelWidth-8, bottom, "soft", "end", "0")
 	s.y = bottom + 12
 }
@@ -172,8 +174,8 @@ func (s *svg) drawStates() {
 func (s *svg) drawLane(n int) {
 	l := &s.Workers[n]
 	height := float64(signHeight + l.Rows*rowHeight + 3)
-	if n == 0 {
-		height = signHeight + 6 // the broker has no leases
+	if l.Rows == 0 {
+		height = signHeight + 6
 	}
 	if n%2 == 0 {
 		s.printf(`<rect class="band" x="0" y="%.1f" width="%d" height="%.1f"/>`+"\n", s.y, svgWidth, height)
@@ -184,7 +186,7 @@ func (s *svg) drawLane(n int) {
 			s.isDown = true
 			x := s.x(d.Event, d.From)
 			s.printf(`<rect class="down" x="%.1f" y="%.1f" width="%.1f" height="%.1f"><title>%s</title></rect>`+"\n",
-				x, s.y+signHeight+rowHeight/2-3, max(s.xEnd(d.Over, d.To)-x, 1), 5.0, escape(d.Why))
+				x, s.y+signHeight/2-2, max(s.xEnd(d.Over, d.To)-x, 1), 5.0, escape(d.Why)) // a lease may still run below it
 		}
 	}
 	for i := range s.Bars {

@@ -50,6 +50,31 @@ func verdict(r *simulation.Result) string {
 	return "no violation"
 }
 
+// summary counts what verdict tells of.
+func summary(r *simulation.Result) string {
+	var parts []string
+	if n := len(r.Violations); n > 0 {
+		parts = append(parts, plural(n, "violation"))
+	}
+	if n := len(r.Alarms); n > 0 {
+		parts = append(parts, plural(n, "alarm"))
+	}
+	if r.Err != "" {
+		parts = append(parts, "an error")
+	}
+	if len(parts) == 0 {
+		return "no violation"
+	}
+	return strings.Join(parts, ", ")
+}
+
+func plural(n int, one string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %ss", n, one)
+}
+
 // step is the distance of the axis' labels: 1, 2 or 5 times a power of ten, or a round
 // number of seconds, minutes or hours, such that about n of them fit into length.
 func step(length time.Duration, n int) time.Duration {

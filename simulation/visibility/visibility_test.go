@@ -25,7 +25,7 @@ func tables(t *testing.T, seeds uint64) []Table {
 // TestTheDocumentsFindingsHoldForEverySeed is the experiment a hundred times, and its
 // figures are those of the README.
 func TestTheDocumentsFindingsHoldForEverySeed(t *testing.T) {
-	if testing.Short() {
+	if testing.Short() || raceOn {
 		for _, table := range tables(t, 10) {
 			if err := Facts(table); err != nil {
 				t.Error(err)
