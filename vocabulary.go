@@ -19,6 +19,7 @@ type (
 	Limits         = messages.Limits
 	QueueConfig    = messages.QueueConfig
 	RetryBudget    = messages.RetryBudget
+	Overflow       = messages.Overflow
 	ConsumerConfig = messages.ConsumerConfig
 	GetConfig      = messages.GetConfig
 	QueueStats     = messages.QueueStats

@@ -3,6 +3,7 @@ package simulation
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/postroom/postroom/actors/ledger"
@@ -42,6 +43,7 @@ type entryNote struct {
 	message    string
 	id         string
 	given      bool
+	system     bool // an event of the broker's own, whose death is not announced
 	put        uint64
 	generation int
 	priority   int
@@ -206,7 +208,7 @@ func (b *book) tellPut(r *ledger.Record) {
 	b.lastPut = r.Number
 	name := l.nameOf(r.ID)
 	n := &entryNote{
-		message: name, id: r.ID, given: r.GivenID, put: r.Number, generation: l.accepted[name], at: r.At,
+		message: name, id: r.ID, given: r.GivenID, system: strings.HasPrefix(r.Details.Topic, messages.SystemTopics), put: r.Number, generation: l.accepted[name], at: r.At,
 		priority: r.Details.Priority, lane: 2, due: r.Due, expires: r.Expires, deliveries: r.Deliveries, last: l.last[name],
 	}
 	if b.twin.putting != r.ID && r.Letter == 0 {
@@ -222,6 +224,9 @@ func (b *book) tellPut(r *ledger.Record) {
 		b.claims[r.ID] = claimNote{put: r.Number, at: r.At}
 	}
 	l.accepted[name]++
+	if !r.Redriven {
+		l.taken[name]++
+	}
 	b.live[n.put] = n
 	b.count(noteReady, 1)
 	e := b.event(KindAccepted, n)
@@ -312,7 +317,11 @@ func (b *book) endLease(n *entryNote, r *ledger.Record, how messages.LeaseEnd) b
 		b.object("I11", "settled after its deadline", "tag %d of %s is settled at %v, its deadline was %v", n.tag, n.message, since(r.At), since(n.deadline))
 	}
 	delete(b.byTag, n.tag)
-	b.twin.deadlines[n.tag], b.twin.staleNames[n.tag] = n.deadline, n.message
+	t := b.twin
+	for uint64(len(t.past)) <= n.tag {
+		t.past = append(t.past, pastLease{})
+	}
+	t.past[n.tag].deadline, t.past[n.tag].message = n.deadline, n.message
 	if b.holds[n.holder]--; b.holds[n.holder] == 0 {
 		delete(b.holds, n.holder)
 	}
@@ -426,7 +435,9 @@ func (b *book) tellDied(r *ledger.Record) {
 	e := b.event(KindDead, n)
 	e.Reason, e.Consumer = r.Reason.String(), ""
 	b.leave(n, e)
-	l.died(b.twin, n)
+	if !n.system {
+		l.died(b.twin, n)
+	}
 }
 
 // leave takes a message out for good.

@@ -22,6 +22,8 @@ func (l *lab) decide(what What, of int, names func(int) string) int {
 	l.decisions++
 	pick := 0
 	switch {
+	case l.rt.search != nil:
+		pick = l.rt.search.decide(what)
 	case !l.drawn:
 		return l.decideLogged(number, of)
 	case l.plan.Strategy == Given:

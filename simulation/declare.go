@@ -224,6 +224,7 @@ func (l *lab) adoptPlan() error {
 	}
 	for i := range l.plan.Faults {
 		f := &l.plan.Faults[i]
+		l.kills = l.kills || f.Kind == FaultKill || f.Kind == FaultCrash
 		if f.Worker != "" && l.worker(f.Worker) == nil {
 			// Fewer workers than the plan was made for is no error: a shrinker takes them away.
 			if !l.knowsPool(f.Worker) {

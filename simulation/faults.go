@@ -401,7 +401,7 @@ func (l *lab) aim(a *armed, e *Event, target *worker) {
 func (j *job) interrupt(a *armed) {
 	if a.fault.Kind == FaultCrash {
 		j.doomed = errors.New("crash")
-		j.cancel(errKilled)
+		j.ctx.kill(j.worker.lab)
 	}
 }
 
@@ -414,7 +414,7 @@ func (l *lab) kill(a *armed, k *worker) {
 	for _, j := range l.sortedJobs() {
 		if j.worker == k {
 			j.doomed = errKilled
-			j.cancel(errKilled)
+			j.ctx.kill(l)
 		}
 	}
 	k.stop()
@@ -536,7 +536,7 @@ func (j *job) emitFault(k Kind, a *armed, detail string) {
 	e := j.worker.event(k)
 	e.Message, e.Tag, e.Detail, e.Cause = j.name, j.d.Tag, detail, a.event
 	j.last = j.worker.emit(e)
-	j.worker.lab.leases[j.key] = j.last
+	j.noteWork()
 }
 
 // hang stops the handler, whatever its context says.

@@ -11,11 +11,14 @@ import (
 // What follows is for handlers. In production each does the plain thing, so that a
 // handler written with them is the same there and here.
 
+// isInline reports that the handler runs on the simulation's own thread.
+func (j *job) isInline() bool { return j != nil && j.bubble == nil && j.worker.lab.soak == nil }
+
 // Sleep waits for d on the clock of the handler that ctx belongs to: the virtual one
 // in the simulation, else the wall clock. It returns nil, or the cause when ctx ends
 // first.
 func Sleep(ctx context.Context, d time.Duration) error {
-	if j := jobOf(ctx); j != nil && j.bubble == nil {
+	if j := jobOf(ctx); j.isInline() {
 		if j.ignores {
 			ctx = context.WithoutCancel(ctx)
 		}
@@ -35,7 +38,7 @@ func Sleep(ctx context.Context, d time.Duration) error {
 
 // Now is the time on the clock of the handler that ctx belongs to.
 func Now(ctx context.Context) time.Time {
-	if j := jobOf(ctx); j != nil && j.bubble == nil {
+	if j := jobOf(ctx); j.isInline() {
 		return j.worker.lab.rt.now
 	}
 	return time.Now()
@@ -43,7 +46,7 @@ func Now(ctx context.Context) time.Time {
 
 // WithTimeout is context.WithTimeout on that clock.
 func WithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	if j := jobOf(ctx); j != nil && j.bubble == nil {
+	if j := jobOf(ctx); j.isInline() {
 		return j.worker.lab.rt.WithTimeout(ctx, d)
 	}
 	return context.WithTimeout(ctx, d)
@@ -54,7 +57,7 @@ func WithTimeout(ctx context.Context, d time.Duration) (context.Context, context
 // effect of the external "point" with the name as key. In production it does nothing.
 func Point(ctx context.Context, name string) {
 	j := jobOf(ctx)
-	if j == nil {
+	if j == nil || j.worker.lab.soak != nil {
 		return
 	}
 	_ = Enter(ctx, func(context.Context) error {
@@ -62,7 +65,7 @@ func Point(ctx context.Context, name string) {
 		e.Queue, e.Message, e.Tag, e.Attempt, e.Deliveries = j.d.Queue(), j.name, j.d.Tag, j.d.Attempt, j.d.Deliveries
 		e.Detail, e.Cause = "point "+name, j.last
 		j.last = j.worker.emit(e)
-		j.worker.lab.leases[j.key] = j.last
+		j.noteWork()
 		j.point(name)
 		return nil
 	})
@@ -80,7 +83,7 @@ func Rand(ctx context.Context, purpose string) uint64 {
 // Go runs fn beside the handler: as a coroutine on the simulation's one thread, or as
 // a goroutine in a bubble and in production.
 func Go(ctx context.Context, fn func(ctx context.Context)) {
-	if j := jobOf(ctx); j != nil && j.bubble == nil {
+	if j := jobOf(ctx); j.isInline() {
 		j.worker.lab.rt.Go("child of "+j.worker.name, func() { fn(ctx) })
 		return
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"maps"
 	"runtime/debug"
 	"slices"
@@ -34,6 +35,7 @@ type lab struct {
 	result *Result
 
 	bubbles *bubbles // nil without handlers in a bubble
+	soak    *soak    // nil but in mode Real
 
 	queues    []*Queue
 	pools     []*pool
@@ -54,6 +56,8 @@ type lab struct {
 	over     bool // a violation of safety was seen, or the run is being closed
 	calm     bool
 	finished bool // main came to its end
+	ending   bool // no puller begins anything new
+	pulling  int  // pullers that have not ended
 
 	decisions int // points of decision so far
 	pct       *pct
@@ -63,15 +67,18 @@ type lab struct {
 	bodies   map[*byte]string  // body → name, for ids that the broker makes
 	attempts map[string]int    // puts of a name
 	accepted map[string]int    // accepted puts of a name
-	unknown  map[string]int    // puts of a name of which nobody knows
+	taken    map[string]int    // those that were no redrive
+	confirm  map[string]int    // answers to puts of a name that say it was taken, now or before
 	refused  map[string]int    // puts of a name that were certainly not taken
 	last     map[string]int    // latest event of a name
 	ops      []QueueOp
+	sums     map[string]uint64 // hash of the contents of a name
+	sumSeed  maphash.Seed
+	kills    bool // a fault of the plan may end a handler where it is
 
 	twins      []*twin // in the order they were made
 	byQueue    map[string]*twin
 	jobs       map[leaseKey]*job
-	leases     map[leaseKey]int // the latest event of a worker about a lease
 	byConsumer map[string]*worker
 	pending    map[leaseKey][]*armed // faults for a handler that has not begun
 	finishedBy map[string]int        // handlers that ended well, by message
@@ -84,7 +91,8 @@ type lab struct {
 	acks      int
 	ackedBy   map[string]int // acks by message
 	deaths    map[string]int // announced deaths still to be heard of, by queue and id
-	actorDown bool           // some actor of the broker crashed: announcements may be lost
+	actorDown bool           // some actor of the broker crashed: what it was told may be lost
+	newsDown  bool           // and it was none of the queues': announcements may be lost
 
 	waiters []*waiter
 
@@ -113,10 +121,10 @@ func (s Spec) newLab(p *Plan, draw bool) *lab {
 	return &lab{
 		spec: s, plan: p, drawn: draw, result: &Result{Hits: map[string]int{}}, calmFor: 24 * time.Hour,
 		names: map[string]string{}, bodies: map[*byte]string{}, attempts: map[string]int{}, accepted: map[string]int{},
-		unknown: map[string]int{}, refused: map[string]int{}, last: map[string]int{},
-		byQueue: map[string]*twin{}, jobs: map[leaseKey]*job{}, leases: map[leaseKey]int{}, byConsumer: map[string]*worker{},
+		taken: map[string]int{}, confirm: map[string]int{}, refused: map[string]int{}, last: map[string]int{},
+		byQueue: map[string]*twin{}, jobs: map[leaseKey]*job{}, byConsumer: map[string]*worker{},
 		pending: map[leaseKey][]*armed{}, finishedBy: map[string]int{}, deaths: map[string]int{},
-		hash: p.Seed,
+		hash: p.Seed, sums: map[string]uint64{}, sumSeed: maphash.MakeSeed(),
 	}
 }
 
@@ -145,6 +153,7 @@ func (s Spec) run(p Plan, draw bool) (result Result) {
 		return
 	}
 	l.rt = NewRuntime(p.Seed)
+	l.rt.search = s.search
 	system := borrowSystem(s.fresh)
 	clean := false
 	defer func() { returnSystem(system, clean && !s.fresh) }()
@@ -154,6 +163,9 @@ func (s Spec) run(p Plan, draw bool) (result Result) {
 		return
 	}
 	l.rt.decide, l.rt.quiet = l.decide, l.atRest
+	if draw {
+		p.Decisions = make([]Decision, 0, 8*len(p.Items)+64)
+	}
 	if s.hostedNow {
 		l.bubbles = &bubbles{lab: l, asked: make(chan request, residues)}
 		l.rt.bubble = l.bubbles
@@ -165,7 +177,12 @@ func (s Spec) run(p Plan, draw bool) (result Result) {
 			l.rt.trusts = 32
 		}
 	}
-	clean = l.execute()
+	if l.isReal() {
+		p.Faults = nil
+		l.live()
+	} else {
+		clean = l.execute()
+	}
 	l.conclude()
 	return
 }
@@ -300,6 +317,9 @@ func (l *lab) emit(e Event) int {
 		l.result.Checkpoints = append(l.result.Checkpoints, Checkpoint{l.events, l.hash})
 	}
 	l.counts[e.Kind]++
+	if l.rt.search != nil {
+		l.rt.search.event(&e)
+	}
 	if e.Message != "" {
 		l.last[e.Message] = e.Number
 	}
@@ -488,7 +508,7 @@ func (l *lab) calmDown() {
 	ctx := context.Background()
 	for _, q := range l.queues {
 		if t := l.byQueue[q.name]; t != nil && !t.closed {
-			if s := t.model.Stats(l.rt.now); s.Paused || s.Draining {
+			if t.stats.Paused || t.stats.Draining {
 				_ = l.broker.Resume(ctx, q.name)
 			}
 		}
@@ -575,6 +595,8 @@ func (l *lab) drained(queues []*Queue) bool {
 
 // finish closes the broker; what is then still said belongs to no oracle.
 func (l *lab) finish() {
+	l.ending = true
+	l.within("pullers to end", time.Hour, func() bool { return l.pulling == 0 })
 	if l.over {
 		return
 	}
@@ -601,11 +623,12 @@ func (l *lab) listen(n postroom.Notice) {
 			k.restarted(n.After)
 		}
 	case messages.ConsumerStopped:
-		if k := l.byConsumer[n.Consumer]; k != nil {
+		if k := l.byConsumer[n.Consumer]; k != nil && k.tag == n.Consumer {
 			k.stopped(n.Reason)
 		}
 	case messages.ActorCrashed:
 		l.actorDown = true
+		l.newsDown = l.newsDown || !strings.HasPrefix(n.Actor, "queue-")
 		if _, ours := n.Reason.(*crash); ours || l.over {
 			return
 		}

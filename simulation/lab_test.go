@@ -5,8 +5,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/asynkron/protoactor-go/actor"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/postroom/postroom"
 )
@@ -118,3 +120,30 @@ func BenchmarkThousand(b *testing.B) {
 }
 
 func TestCheckStandard(t *testing.T) { Check(t, Standard()) }
+
+// A campaign uses one actor system after the other run; whatever a run ends with, it
+// leaves no goroutine, and no name that the next one would find taken.
+func TestRunsLeaveNothingBehind(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	cut := Standard()
+	cut.Steps = 60 // ends in the middle
+	whole := Standard()
+	for seed := range uint64(30) {
+		r := cut.Run(seed)
+		require.True(t, r.Failed())
+		again := whole.Run(seed)
+		require.False(t, again.Failed(), "seed %d: %v %s", seed, again.Signature(), again.Err)
+	}
+	systems.mu.Lock()
+	defer systems.mu.Unlock()
+	for _, s := range systems.free {
+		for _, name := range []string{"broker", "broker/queues", "broker/consumers", "broker/topic-router", "broker/queues/mail#1"} {
+			_, taken := s.ProcessRegistry.Get(actorPID(s, name))
+			assert.False(t, taken, name)
+		}
+	}
+}
+
+func actorPID(s *actor.ActorSystem, name string) *actor.PID {
+	return &actor.PID{Address: s.Address(), Id: name}
+}

@@ -71,6 +71,9 @@ func (w *World) External(name string, fn func(ctx context.Context, key, detail s
 // Do is one effect under a key, such as a payment's number; detail is for people.
 // ctx must be the handler's. The error is the external's own: then there was no effect.
 func (x *External) Do(ctx context.Context, key, detail string) error {
+	if l := x.lab; l.soak != nil {
+		return x.doReal(ctx, key, detail)
+	}
 	if j := jobOf(ctx); j != nil && j.bubble != nil {
 		return j.bubble.call(func() error { return x.do(j, ctx, key, detail) })
 	}
@@ -78,14 +81,34 @@ func (x *External) Do(ctx context.Context, key, detail string) error {
 }
 
 func (x *External) do(j *job, ctx context.Context, key, detail string) error {
-	l := x.lab
 	if x.fn != nil {
 		if err := x.fn(ctx, key, detail); err != nil {
 			return err
 		}
 	}
+	x.note(j, key, detail)
+	if j != nil {
+		j.point("effect")
+	}
+	return nil
+}
+
+// doReal is do on the wall clock, without faults.
+func (x *External) doReal(ctx context.Context, key, detail string) error {
+	if x.fn != nil {
+		if err := x.fn(ctx, key, detail); err != nil {
+			return err
+		}
+	}
+	x.lab.locked(func() { x.note(jobOf(ctx), key, detail) })
+	return nil
+}
+
+// note records an effect.
+func (x *External) note(j *job, key, detail string) {
+	l := x.lab
 	if l.over {
-		return nil
+		return
 	}
 	f := effect{key: key}
 	text := x.name + " " + key
@@ -105,14 +128,10 @@ func (x *External) do(j *job, ctx context.Context, key, detail string) error {
 		}
 		f.event = j.worker.emit(e)
 		j.last = f.event
-		l.leases[j.key] = j.last
+		j.noteWork()
 	}
 	x.effects = append(x.effects, f)
 	x.byKey[key]++
-	if j != nil {
-		j.point("effect")
-	}
-	return nil
 }
 
 // Count is how often something was done under a key.
@@ -201,13 +220,13 @@ func (v View) Hits(name string) int { return v.lab.result.Hits[name] }
 // Calm reports whether the calm phase has begun.
 func (v View) Calm() bool { return v.lab.calm }
 
-// Stats counts a queue, by the reference model.
+// Stats counts a queue as of the last command that it was given.
 func (v View) Stats(q *Queue) postroom.QueueStats {
 	t := v.lab.byQueue[q.name]
 	if t == nil {
 		return postroom.QueueStats{}
 	}
-	return t.model.Stats(v.lab.rt.now)
+	return t.stats
 }
 
 type alwaysRule struct {
@@ -304,7 +323,7 @@ func (l *lab) untold() (first *job) {
 		return nil // the news may have been lost in the crash
 	}
 	for _, j := range l.jobs {
-		if j.over && j.how == messages.LeaseExpired && j.ctx.Err() == nil && (first == nil || j.number < first.number) {
+		if j.worker.pool.pull == nil && j.over && j.how == messages.LeaseExpired && j.ctx.Err() == nil && (first == nil || j.number < first.number) {
 			first = j
 		}
 	}
@@ -313,6 +332,9 @@ func (l *lab) untold() (first *job) {
 
 // isIdle reports that the worker could take a message of t right now.
 func (k *worker) isIdle(t *twin) bool {
+	if k.pool.pull != nil {
+		return k.waiting && k.incarnation == 1 // a Get of an older one may be about to end
+	}
 	if !k.alive || k.down > 0 || k.paused > 0 || k.consumer == nil || k.running() > 0 {
 		return false
 	}
@@ -350,6 +372,14 @@ func (l *lab) judge() {
 		return
 	}
 	l.rt.Idle() // announcements on their way arrive
+	l.judgeEnd()
+}
+
+// judgeEnd is judge when everything has arrived.
+func (l *lab) judgeEnd() {
+	if l.over {
+		return
+	}
 	drained := len(l.result.Alarms) == 0 && l.drained(l.queues)
 	for _, t := range l.twins {
 		t.op = "end"
@@ -384,6 +414,13 @@ func (l *lab) judgeQueue(drained bool) {
 		}
 	}
 	l.ops = append(l.ops, QueueOp{Type: DrainOK, Values: left})
+	// A put is acknowledged by its own answer or by that of a later duplicate; several
+	// answers may speak of one.
+	for name, answers := range l.confirm {
+		for range min(answers, l.taken[name]) {
+			l.ops = append(l.ops, QueueOp{Type: EnqueueOK, Value: name})
+		}
+	}
 	verdict, ok := CheckTotalQueue(l.ops)
 	if !ok {
 		return

@@ -297,8 +297,14 @@ func TestAHandlersOwnPanicIsACrash(t *testing.T) {
 }
 
 func TestStandardHitsEverything(t *testing.T) {
-	sum := Standard().Campaign(Campaign{First: 1, Last: 1500})
-	assert.Empty(t, sum.Vacuous(MustHit...))
+	c := Campaign{First: 1, Last: 1500}
+	if raceOn || testing.Short() {
+		c.Last = 200 // seven times slower, and about something else
+	}
+	sum := Standard().Campaign(c)
+	if c.Last > 1000 {
+		assert.Empty(t, sum.Vacuous(MustHit...))
+	}
 	for _, r := range sum.Failures {
 		t.Errorf("seed %d: %v", r.Plan.Seed, r.Signature())
 	}

@@ -55,6 +55,7 @@ func (p *producer) put(it *Item, again bool) {
 	l := p.lab
 	for try := 1; ; try++ {
 		e := p.envelope(it)
+		l.sums[it.Message] = l.sum(e.Body, e.Headers, e.ContentType, e.Extra)
 		if e.ID != "" {
 			l.names[e.ID] = it.Message
 		} else {
@@ -85,20 +86,16 @@ func (l *lab) answered(it *Item, r *postroom.PutResult, err error) bool {
 	var outcome *postroom.OutcomeError
 	switch {
 	case err == nil && !r.Duplicate:
-		l.ops = append(l.ops, QueueOp{Type: EnqueueOK, Value: name})
+		l.confirm[name]++
 		if l.accepted[name] == 0 {
 			l.object("safety", "I5", "put confirmed and not accepted", name+" is confirmed and no queue has accepted it")
 		}
 	case err == nil:
-		if l.unknown[name] > 0 { // the one of which nobody knew is now known
-			l.unknown[name]--
-			l.ops = append(l.ops, QueueOp{Type: EnqueueOK, Value: name})
-		}
+		l.confirm[name]++ // maybe of one of which nobody knew
 		if l.accepted[name] == 0 {
 			l.object("safety", "I22", "duplicate of nothing", name+" is called a duplicate and was never accepted")
 		}
 	case errors.As(err, &outcome) && outcome.Sent:
-		l.unknown[name]++
 		l.hit(HitUnknownPut)
 		l.ops = append(l.ops, QueueOp{Type: EnqueueInfo, Value: name})
 		l.emit(Event{Kind: KindUnknown, Queue: it.Queue, Message: name, Reason: "outcome unknown", Cause: l.last[name]})

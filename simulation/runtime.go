@@ -57,8 +57,9 @@ type Runtime struct {
 	names  func(int) string // readyName
 	quiet  func()
 	halted bool
-	bubble *bubbles // handlers on goroutines of their own, and whose clock this is
-	trusts int      // guard looks at one entry in so many; 0: as its comment says
+	bubble *bubbles  // handlers on goroutines of their own, and whose clock this is
+	trusts int       // guard looks at one entry in so many; 0: as its comment says
+	search *explorer // of an exhaustive search
 
 	seed     uint64
 	now      time.Time
@@ -89,8 +90,9 @@ type Runtime struct {
 }
 
 var (
-	_ actorkit.Runtime   = (*Runtime)(nil)
-	_ actorkit.Announcer = (*Runtime)(nil)
+	_ actorkit.Runtime        = (*Runtime)(nil)
+	_ actorkit.Announcer      = (*Runtime)(nil)
+	_ actorkit.NamedScheduler = (*Runtime)(nil)
 )
 
 // NewRuntime makes a runtime that stands at [Epoch] with nothing to do.
@@ -127,6 +129,9 @@ func (r *Runtime) Go(name string, fn func()) {
 		return
 	}
 	r.guard("Go or Schedule")
+	if r.search != nil {
+		r.search.touch(name)
+	}
 	c := r.coroutine()
 	c.name, c.fn = name, fn
 	r.ready = append(r.ready, c)
@@ -138,6 +143,9 @@ func (r *Runtime) Schedule(fn func()) { r.Go("actor", fn) }
 // ScheduleBlocking implements [actorkit.Runtime]. Any coroutine may wait, so there
 // is one lane.
 func (r *Runtime) ScheduleBlocking(fn func()) { r.Go("actor", fn) }
+
+// ScheduleNamed implements [actorkit.NamedScheduler]: both lanes are one.
+func (r *Runtime) ScheduleNamed(actor string, fn func()) { r.Go(actor, fn) }
 
 // Announce implements [actorkit.Announcer]: it names the coroutine that takes its
 // step after the actor it works for.
@@ -190,6 +198,8 @@ func (r *Runtime) Run(until time.Duration, stepsMax int) error {
 		switch {
 		case len(r.ready) > 0:
 			r.step(r.pick())
+		case len(r.timers) > 0 && !r.timers[0].at.After(r.now):
+			r.ring() // due at this very instant: whoever waits for idleness waits for it too
 		case len(r.idlers) > 0:
 			r.wake(r.idlers[0])
 			continue
@@ -310,11 +320,15 @@ func (r *Runtime) Sleep(ctx context.Context, d time.Duration) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	c, rang := r.current, false
-	t := r.AfterFunc(d, func() { rang = true; r.wake(c) })
+	c := r.current
+	if c.sleeper == nil { // one for each coroutine: a sleep then allocates nothing
+		c.sleeper = &timer{runtime: r, index: -1, fn: func() { c.rang = true; r.wake(c) }}
+	}
+	c.rang = false
+	c.sleeper.Reset(d)
 	r.park("time to pass", ctx)
-	t.Stop()
-	if !rang {
+	c.sleeper.Stop()
+	if !c.rang {
 		return context.Cause(ctx)
 	}
 	return nil
@@ -351,6 +365,14 @@ func (rr randomReader) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// Watcher implements [actorkit.Watched].
+func (r *Runtime) Watcher() actorkit.Watcher {
+	if r.search == nil {
+		return nil
+	}
+	return r.search
+}
+
 // Turn implements [actorkit.Runtime]: a drawn number of messages, and back to the
 // scheduler after it.
 func (r *Runtime) Turn() (messagesMax int, handBack bool) {
@@ -376,6 +398,9 @@ func (r *Runtime) ring() {
 	}
 	r.steps.Add(1)
 	r.record("timer", "rings")
+	if r.search != nil {
+		r.search.ring(r.now)
+	}
 	t.fn()
 }
 

@@ -22,6 +22,8 @@ type coroutine struct {
 	yield     func(struct{}) bool // end the step; false when it must unwind
 	goroutine uint64              // the id it runs under, to tell it from intruders
 	crash     *PanicError
+	sleeper   *timer // for Sleep, once it has slept
+	rang      bool
 
 	// While parked:
 	what         string
@@ -68,6 +70,9 @@ func (c *coroutine) call() (usable bool) {
 // pick decides who is next. The others keep their order: the first is ready longest.
 func (r *Runtime) pick() *coroutine {
 	i := 0
+	if r.search != nil {
+		r.search.choose(r.ready)
+	}
 	switch of := len(r.ready); {
 	case of == 1:
 	case r.decide != nil:
@@ -168,6 +173,9 @@ func (r *Runtime) wake(c *coroutine) {
 	if c.isParked && !r.closing {
 		r.parked.remove(c)
 		r.ready = append(r.ready, c)
+		if r.search != nil {
+			r.search.touch(c.name)
+		}
 	}
 }
 

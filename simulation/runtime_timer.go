@@ -28,6 +28,9 @@ func (t *timer) Reset(d time.Duration) {
 	if r.decide != nil {
 		t.tie = uint64(r.decide(WhatTimer, timerRanks, nil))
 	}
+	if r.search != nil {
+		r.search.set(t.at)
+	}
 	heap.Push(&t.runtime.timers, t)
 }
 

@@ -52,6 +52,7 @@ type Spec struct {
 	host      *testing.T // what a bubble runs in
 	hostedNow bool       // this run is in one
 	fresh     bool       // an actor system of its own
+	search    *explorer  // of an exhaustive search
 }
 
 // Run makes one run whose every choice is drawn from the seed: configuration,

@@ -39,6 +39,12 @@ func Standard() Spec {
 			NoHeartbeat:    Choose(w, "heartbeat", false, true),
 			HandlerTimeout: Choose(w, "handler timeout", 0, 0, 4*time.Second),
 		})
+		if Choose(w, "pullers", false, false, true) {
+			w.Pullers("p", 2, q, Script(time.Second, nil), postroom.GetConfig{
+				NoTimeout:  Choose(w, "puller without timeout", false, false, true),
+				AckTimeout: Choose(w, "puller lease", 0, time.Second),
+			})
+		}
 		ids := Choose(w, "ids", "given", "made")
 		priorities := Choose(w, "priorities", 1, 3)
 		delays := Choose(w, "delays", false, true)

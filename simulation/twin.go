@@ -37,12 +37,12 @@ type twin struct {
 	changed bool                // something has, since the last recount
 	seen    int                 // effects compared so far, of those not cleared
 	records []ledger.Record
+	folded  int // records as of the last fold
 	calls   int
 	closed  bool
 
 	quarantined bool
-	deadlines   map[uint64]time.Time // of leases that are over, as they were
-	staleNames  map[uint64]string    // and whose they were
+	past        []pastLease // by tag
 
 	book     *book
 	op       string // the call under way, and what it is about
@@ -57,6 +57,29 @@ type letterName struct {
 	put     uint64
 }
 
+// pastLease is what is kept of a lease that is over.
+type pastLease struct {
+	message  string
+	deadline time.Time // as it then was
+	worked   int       // the latest event of its worker about it, also while it runs
+}
+
+// of is the past of a tag, empty while there is none.
+func (t *twin) of(tag uint64) pastLease {
+	if tag < uint64(len(t.past)) {
+		return t.past[tag]
+	}
+	return pastLease{}
+}
+
+// worked notes the latest event of a worker about a lease.
+func (t *twin) worked(tag uint64, event int) {
+	for uint64(len(t.past)) <= tag {
+		t.past = append(t.past, pastLease{})
+	}
+	t.past[tag].worked = event
+}
+
 // foldEvery is how many calls pass between two folds of all records, which cost as
 // much as there are. The end of a run always folds.
 const foldEvery = 512
@@ -67,8 +90,7 @@ func (l *lab) newTwin(source *messages.Source, config messages.QueueConfig, star
 	t := &twin{
 		lab: l, source: source, config: config, start: start,
 		core: core, face: core,
-		model:     model.New(source, config, start, o.Draw),
-		deadlines: map[uint64]time.Time{}, staleNames: map[uint64]string{},
+		model: model.New(source, config, start, o.Draw),
 	}
 	t.book = newBook(t)
 	t.records = borrowRecords()
@@ -245,7 +267,13 @@ func (t *twin) differs(got *ledger.Effect, want *model.Effect) string {
 			return "enqueued"
 		}
 	case ledger.LeaseLost:
-		if got.Tag != want.Tag || got.Consumer == nil || got.Consumer.Tag != want.Consumer {
+		holder := ""
+		if got.Consumer != nil {
+			holder = got.Consumer.Tag
+		} else if got.Waiter != nil {
+			holder = got.Waiter.Holder
+		}
+		if got.Tag != want.Tag || holder != want.Consumer {
 			return "lease"
 		}
 	case ledger.Died:
@@ -365,9 +393,10 @@ func (t *twin) compareDeadline(got time.Time, ok bool) {
 
 // fold rebuilds the queue from its records and compares (I24).
 func (t *twin) fold(now time.Time) {
-	if t.face.Behind() || t.closed {
+	if t.face.Behind() || t.closed || t.folded == len(t.records) {
 		return
 	}
+	t.folded = len(t.records)
 	folded, err := ledger.Fold(t.source, t.config, t.start, t.records)
 	if err != nil {
 		t.lab.object("safety", "I24", "fold of the records fails", fmt.Sprintf("queue %s, %d records: %v", t.source.Queue, len(t.records), err))

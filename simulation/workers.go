@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
+	"strconv"
 	"time"
 
 	"github.com/postroom/postroom"
@@ -25,6 +27,7 @@ const (
 	modeScript modeKind = iota
 	modeInline
 	modeBubble
+	modeReal
 )
 
 // Script is a modelled worker without user code: it works for a drawn time up to
@@ -46,6 +49,7 @@ type pool struct {
 	queue   *Queue
 	mode    Mode
 	config  postroom.ConsumerConfig
+	pull    *postroom.GetConfig // set for those that pull
 	workers []*worker
 }
 
@@ -85,9 +89,12 @@ type worker struct {
 	lab         *lab
 	name        string
 	incarnation int
-	consumer    *postroom.Consumer
-	alive       bool // attached, and not told to stop
-	down        int  // crashed handlers that wait for their restart
+	consumer    *postroom.Consumer // nil of one that pulls
+	holder      string             // of one that pulls: its session
+	waiting     bool               // in a Get
+	tag         string             // of the consumer of this incarnation; the end of an older one is no news
+	alive       bool               // attached, and not told to stop
+	down        int                // crashed handlers that wait for their restart
 	paused      int
 	last        int // its latest event
 	restarts    int
@@ -133,6 +140,10 @@ func (k *worker) start() {
 		return
 	}
 	l := k.lab
+	if k.pool.pull != nil {
+		k.startPuller()
+		return
+	}
 	k.alive = true
 	c, err := l.broker.Consume(context.Background(), k.pool.queue.name, k.handle, k.pool.config)
 	if err != nil {
@@ -149,12 +160,13 @@ func (k *worker) start() {
 // delivery, whichever comes first.
 func (k *worker) known(tag string) {
 	l := k.lab
-	if l.byConsumer[tag] == k {
+	if l.byConsumer[tag] == k || k.pool.pull != nil {
 		return
 	}
 	k.incarnation++
 	k.down = 0
 	l.byConsumer[tag] = k
+	k.tag = tag
 	e := k.event(KindAttach)
 	e.Consumer = tag
 	k.emit(e)
@@ -162,10 +174,16 @@ func (k *worker) known(tag string) {
 
 // stop cancels its consumer; handlers that run end by themselves.
 func (k *worker) stop() {
+	if k.pool.pull != nil && k.alive {
+		k.alive = false
+		e := k.event(KindDetach)
+		e.Cause = max(e.Cause, k.lab.doing)
+		k.emit(e)
+	}
 	if !k.alive || k.consumer == nil {
 		return
 	}
-	k.alive = false
+	k.alive, k.tag = false, ""
 	e := k.event(KindDetach)
 	e.Consumer = k.consumer.Tag
 	e.Cause = max(e.Cause, k.lab.doing)
@@ -232,8 +250,8 @@ type job struct {
 	last        int
 	at          string // the point it is at
 
-	ctx     context.Context
-	cancel  context.CancelCauseFunc
+	ctx     *jobContext
+	twin    *twin    // of its lease
 	armed   []*armed // strike at the next point
 	effects int
 	over    bool // its lease is over
@@ -257,11 +275,64 @@ func jobOf(ctx context.Context) *job {
 	return j
 }
 
+// jobContext is the context of a handler in the simulation: the broker's, by which the
+// job is found, and which a kill can end.
+type jobContext struct {
+	context.Context
+	job    *job
+	cancel context.CancelCauseFunc // nil when no fault of the plan can kill it
+}
+
+// Value implements [context.Context].
+func (c *jobContext) Value(key any) any {
+	if key == (jobKey{}) {
+		return c.job
+	}
+	return c.Context.Value(key)
+}
+
+func (l *lab) jobContext(ctx context.Context, j *job) *jobContext {
+	c := &jobContext{Context: ctx, job: j}
+	if l.kills { // a context of its own for each delivery would cost more than the rest of it
+		c.Context, c.cancel = context.WithCancelCause(ctx)
+	}
+	return c
+}
+
+func (c *jobContext) kill(*lab) {
+	if c.cancel != nil {
+		c.cancel(errKilled)
+	}
+}
+
+func (c *jobContext) end() {
+	if c.cancel != nil {
+		c.cancel(nil)
+	}
+}
+
+// twinOf is the twin that lent this lease; nil when its queue is gone.
+func (l *lab) twinOf(key leaseKey) *twin {
+	for _, t := range l.twins {
+		if t.source.Queue == key.queue && t.source.Incarnation == key.incarnation {
+			return t
+		}
+	}
+	return nil
+}
+
+// noteWork makes the job's latest event the cause of what is done with its lease.
+func (j *job) noteWork() {
+	if j.twin != nil {
+		j.twin.worked(j.d.Tag, j.last)
+	}
+}
+
 // handle is the handler that the broker calls, for every mode.
 func (k *worker) handle(ctx context.Context, d *postroom.Delivery) (err error) {
 	l := k.lab
 	if t := l.byQueue[d.Queue()]; t != nil && t.source.Incarnation == d.From.Incarnation {
-		if at, over := t.deadlines[d.Tag]; over && !at.IsZero() && !l.rt.now.Before(at) {
+		if at := t.of(d.Tag).deadline; !at.IsZero() && !l.rt.now.Before(at) {
 			l.object("safety", "I11", "handler begins after its lease", fmt.Sprintf("%s begins on %s by tag %d at %v, its lease ended at %v", k.name, l.nameOf(d.ID), d.Tag, l.now(), since(at)))
 		}
 	}
@@ -269,7 +340,7 @@ func (k *worker) handle(ctx context.Context, d *postroom.Delivery) (err error) {
 		_ = l.wait("the worker's pause to end", nil, func() bool { return k.paused == 0 || l.calm })
 	}
 	key := leaseKey{d.Queue(), d.From.Incarnation, d.Tag}
-	j := &job{worker: k, name: l.nameOf(d.ID), d: d, key: key}
+	j := &job{worker: k, name: l.nameOf(d.ID), d: d, key: key, twin: l.twinOf(key)}
 	t := l.byQueue[d.Queue()]
 	if t != nil {
 		if n := t.book.byTag[d.Tag]; n == nil || t.source.Incarnation != d.From.Incarnation {
@@ -278,7 +349,7 @@ func (k *worker) handle(ctx context.Context, d *postroom.Delivery) (err error) {
 			k.known(n.holder)
 		}
 	}
-	j.ctx, j.cancel = context.WithCancelCause(context.WithValue(ctx, jobKey{}, j))
+	j.ctx = l.jobContext(ctx, j)
 	l.jobs[key] = j
 	defer j.end(&err)
 	l.checkBody(j)
@@ -313,7 +384,7 @@ func (j *job) emit(kind Kind, reason string) int {
 		e.Cause = j.worker.lab.last[j.name]
 	}
 	j.last = j.worker.emit(e)
-	j.worker.lab.leases[j.key] = j.last
+	j.noteWork()
 	return j.last
 }
 
@@ -355,7 +426,7 @@ func (j *job) answer(err error) error {
 func (j *job) end(err *error) {
 	l := j.worker.lab
 	delete(l.jobs, j.key)
-	j.cancel(nil)
+	j.ctx.end()
 	value := recover()
 	if value == nil {
 		l.poke()
@@ -381,7 +452,7 @@ func (c *crash) Error() string { return c.why }
 // script is the modelled worker.
 func (j *job) script(m Mode) error {
 	l := j.worker.lab
-	d := Draw{l.plan.Seed, fmt.Sprintf("%s/%d", j.name, j.d.Deliveries)}
+	d := Draw{l.plan.Seed, j.name + "/" + strconv.Itoa(j.d.Deliveries)}
 	work := d.Duration("work", m.work) * time.Duration(l.scale())
 	if err := j.sleep(work / 2); err != nil {
 		return err
@@ -400,7 +471,7 @@ func (l *lab) scale() int64 {
 // sleep is a wait of the handler. It ends with the cause of its context, unless that
 // is ignored.
 func (j *job) sleep(d time.Duration) error {
-	ctx := j.ctx
+	var ctx context.Context = j.ctx
 	if j.ignores {
 		ctx = context.Background()
 	}
@@ -416,22 +487,23 @@ func (j *job) stepOn() {
 	}
 }
 
+// sum is a hash of what must not change between a put and its deliveries.
+func (l *lab) sum(body []byte, headers map[string]string, contentType string, extra []byte) uint64 {
+	h := maphash.Bytes(l.sumSeed, body) ^ maphash.Bytes(l.sumSeed, extra)<<1 ^ maphash.String(l.sumSeed, contentType)<<2
+	for k, v := range headers {
+		h += maphash.String(l.sumSeed, k+"\x00"+v)
+	}
+	return h
+}
+
 // checkBody compares what is delivered with what was put (I6).
 func (l *lab) checkBody(j *job) {
-	for _, p := range l.producers {
-		if p.queue.name != j.d.Queue() {
-			continue
-		}
-		for i := range p.items {
-			if p.items[i].Message != j.name {
-				continue
-			}
-			e := p.envelope(&p.items[i])
-			if string(e.Body) != string(j.d.Body) || len(e.Headers) != len(j.d.Headers) || e.ContentType != j.d.ContentType || string(e.Extra) != string(j.d.Extra) {
-				l.object("safety", "I6", "another body at delivery", fmt.Sprintf("%s was put with body %q and is delivered with %q", j.name, e.Body, j.d.Body))
-			}
-			return
-		}
+	if _, isCopy := j.d.Headers["postroom-death-count"]; isCopy {
+		return // of a dead letter: the message with the story of its death
+	}
+	want, ours := l.sums[j.name]
+	if ours && want != l.sum(j.d.Body, j.d.Headers, j.d.ContentType, j.d.Extra) {
+		l.object("safety", "I6", "another body at delivery", fmt.Sprintf("%s was put with other contents than it is delivered with: body %q", j.name, j.d.Body))
 	}
 }
 
@@ -457,7 +529,7 @@ func (l *lab) hitExpire(t *twin, tag uint64) {
 // settling is told that a settle of this lease reaches the ledger, and returns the
 // event that caused it.
 func (l *lab) settling(t *twin, tag uint64) int {
-	return l.leases[leaseKey{t.source.Queue, t.source.Incarnation, tag}]
+	return t.of(tag).worked
 }
 
 // settledBy is told what the ledger said to a settle.
@@ -484,8 +556,8 @@ func (l *lab) settledBy(t *twin, verb messages.Verb, tag uint64, at time.Time, e
 	}
 	if j := l.jobs[key]; j != nil {
 		e.Message, e.Worker, e.Incarnation = j.name, j.worker.name, j.worker.incarnation
-	} else if name, ok := t.staleNames[tag]; ok {
-		e.Message = name
+	} else {
+		e.Message = t.of(tag).message
 	}
 	e.Kind, e.Reason = KindStale, stale.Ended.String()
 	l.emit(e)
@@ -493,7 +565,7 @@ func (l *lab) settledBy(t *twin, verb messages.Verb, tag uint64, at time.Time, e
 	if verb == messages.VerbAck {
 		l.result.Categories.LateAcks++
 	}
-	if deadline, ok := t.deadlines[tag]; ok && stale.Ended == messages.LeaseExpired && deadline.Equal(l.rt.now) {
+	if deadline := t.of(tag).deadline; stale.Ended == messages.LeaseExpired && deadline.Equal(l.rt.now) {
 		if verb == messages.VerbTouch {
 			l.hit(HitExtendRace)
 		} else {

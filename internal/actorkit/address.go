@@ -103,6 +103,10 @@ func (a *Address) String() string {
 // schedule is called by whoever made the mailbox busy. On a runtime that is closed
 // nobody will ever look at what is in there, so it is failed now.
 func (a *Address) schedule() {
+	if n := a.system.named; n != nil {
+		n.ScheduleNamed(a.String(), a.run)
+		return
+	}
 	if a.system.schedule(a.spec.Blocking, a.run) {
 		return
 	}

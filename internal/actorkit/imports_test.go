@@ -28,6 +28,7 @@ var (
 		"router":            {"messages", "internal/actorkit"},
 		"supervisor":        {"messages", "internal/actorkit"},
 		"internal/actorkit": {"messages"},
+		"internal/mutants":  {},
 		"actors":            core,
 		"":                  door,
 	}

@@ -94,6 +94,9 @@ func (m *mailbox) PostUserMessage(msg any) {
 		m.posted = m.owner.system.slabs.outgrow(m.posted)
 	}
 	m.posted = append(m.posted, msg)
+	if w := m.owner.system.watcher; w != nil {
+		w.Posted(m.owner, false)
+	}
 	wake := !m.busy && !m.suspended
 	if wake {
 		m.busy = true
@@ -109,6 +112,9 @@ func (m *mailbox) PostSystemMessage(msg any) {
 	m.mu.Lock()
 	m.system = append(m.system, msg)
 	m.systemWaiting.Add(1)
+	if w := m.owner.system.watcher; w != nil {
+		w.Posted(m.owner, true)
+	}
 	wake := !m.busy
 	if wake {
 		m.busy = true
@@ -152,6 +158,9 @@ func (m *mailbox) take() (job, any) {
 		m.system[m.sysCursor] = nil
 		m.sysCursor++
 		m.systemWaiting.Add(-1)
+		if w := m.owner.system.watcher; w != nil {
+			w.Taken(m.owner, true)
+		}
 		if m.sysCursor == len(m.system) {
 			m.sysCursor = 0
 			if m.system = m.system[:0]; cap(m.system) > inlineMessages {
@@ -205,6 +214,9 @@ func (m *mailbox) next() (msg any, ok bool) {
 	msg = m.batch[m.cursor]
 	m.batch[m.cursor] = nil
 	m.cursor++
+	if w := m.owner.system.watcher; w != nil {
+		w.Taken(m.owner, false)
+	}
 	return msg, true
 }
 

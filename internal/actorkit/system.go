@@ -21,6 +21,8 @@ type System struct {
 	callerRuns bool
 	closable   closable           // runtime, if it may refuse to schedule
 	announce   func(actor string) // see [Announcer]; nil where nobody listens
+	watcher    Watcher            // see [Watched]; nil where nobody watches
+	named      NamedScheduler     // runtime, if it is one
 
 	slabs slabs
 }
@@ -29,6 +31,26 @@ type System struct {
 // belongs to, as the simulation does for its trace.
 type Announcer interface {
 	Announce(actor string)
+}
+
+// NamedScheduler is a Runtime that wants to know whose activation it schedules, as the
+// simulation does to give actors priorities.
+type NamedScheduler interface {
+	ScheduleNamed(actor string, fn func())
+}
+
+// Watched is a Runtime with somebody who sees every message come and go, as an
+// exhaustive search does: to whom a step has sent says with which other steps it may
+// change places. nil: nobody.
+type Watched interface {
+	Watcher() Watcher
+}
+
+// Watcher is told of the messages of all mailboxes, in the sender's and in the
+// receiver's turn. It must not block. system messages overtake the others.
+type Watcher interface {
+	Posted(to *Address, system bool)
+	Taken(by *Address, system bool)
 }
 
 // NewSystem makes an actor system of our own. logger gets what protoactor logs,
@@ -60,6 +82,10 @@ func MountSystem(rt Runtime, actors *actor.ActorSystem, prefix string) *System {
 	if announcer, ok := rt.(Announcer); ok {
 		s.announce = announcer.Announce
 	}
+	if watched, ok := rt.(Watched); ok {
+		s.watcher = watched.Watcher()
+	}
+	s.named, _ = rt.(NamedScheduler)
 	return s
 }
 

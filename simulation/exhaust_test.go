@@ -1,0 +1,110 @@
+package simulation
+
+import (
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/postroom/postroom"
+)
+
+// tiny is a world that can be searched without any reduction.
+func tiny(workers, messages int) Spec {
+	return Spec{Name: "tiny", Build: func(w *World) {
+		q := w.Queue("mail", postroom.QueueConfig{AckTimeout: 2 * time.Second, MaxAttempts: 2, NoJitter: true})
+		w.Workers("w", workers, q, Script(0, nil), postroom.ConsumerConfig{NoHeartbeat: true})
+		w.Produce("api", q, Burst(messages), nil)
+	}}
+}
+
+func TestTwoWorkersTwoMessagesOneCrashAreSearchedToTheEnd(t *testing.T) {
+	began := cpu()
+	x := Exhaustive().Exhaust(Bound{})
+	spent := cpu() - began
+	t.Logf("processor %v\n%v", spent.Round(time.Millisecond), x)
+	require.Empty(t, x.Err)
+	require.Empty(t, x.Failures)
+	require.True(t, x.Complete)
+	require.Equal(t, 1, x.Faults)
+	require.Greater(t, x.States, 10_000)
+	require.Less(t, spent, time.Minute, "the bound of the issue")
+}
+
+// TestReductionsLoseNoHistory compares with a search that tries every order of steps:
+// what happens to the messages must come to the same set of histories.
+func TestReductionsLoseNoHistory(t *testing.T) {
+	for _, c := range []struct {
+		name              string
+		workers, messages int
+		crashes           int
+	}{
+		{"1 worker, 1 message, 1 crash", 1, 1, 1},
+		{"2 workers, 1 message, 1 crash", 2, 1, 1},
+		{"1 worker, 2 messages", 1, 2, -1},
+		{"2 workers, 2 messages", 2, 2, -1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := Bound{Messages: c.messages, Workers: c.workers, Crashes: c.crashes, naive: true}
+			all := tiny(c.workers, c.messages).Exhaust(b)
+			require.True(t, all.Complete, all)
+			b.naive = false
+			reduced := tiny(c.workers, c.messages).Exhaust(b)
+			require.True(t, reduced.Complete, reduced)
+			t.Logf("every order: %d schedules; reduced: %d, %d states; %d outcomes", all.Schedules, reduced.Schedules, reduced.States, reduced.Outcomes)
+			require.Less(t, reduced.Schedules, all.Schedules)
+			require.Equal(t, slices.Sorted(maps.Keys(all.outcomes)), slices.Sorted(maps.Keys(reduced.outcomes)))
+			again := tiny(c.workers, c.messages).Exhaust(b)
+			require.Equal(t, [4]int{reduced.States, reduced.Schedules, reduced.Steps, reduced.Pruned()},
+				[4]int{again.States, again.Schedules, again.Steps, again.Pruned()}, "a search is the same each time")
+		})
+	}
+}
+
+func TestASearchFindsPlantedBugsAndItsPlansReplay(t *testing.T) {
+	for _, c := range []struct {
+		bug    string
+		faults []Fault
+	}{
+		{"sleeps too long", nil},
+		{"crash is forgiven", nil},
+		{"late ack taken", []Fault{{Kind: FaultZombie, Anchor: OnStart("m1", 1)}, {Kind: FaultAckLate, Anchor: OnStart("m1", 1)}}},
+		{"reject is a nack", []Fault{{Kind: FaultReject, Anchor: OnStart("m2", 1)}}},
+	} {
+		t.Run(c.bug, func(t *testing.T) {
+			s := tiny(2, 2)
+			for _, bug := range planted {
+				if bug.name == c.bug {
+					s.Mutate = bug.mutate
+				}
+			}
+			x := s.Exhaust(Bound{Faults: c.faults})
+			require.Len(t, x.Failures, 1, x)
+			require.False(t, x.Complete)
+			require.Contains(t, x.String(), "found: ")
+			found := x.Failures[0]
+			replayed := s.Replay(found.Plan)
+			require.Equal(t, found.TraceHash, replayed.TraceHash)
+			require.Equal(t, found.Signature(), replayed.Signature())
+			k, err := s.Shrink(found.Plan, Shrink{})
+			require.NoError(t, err)
+			t.Logf("after %d schedules: %v\n%v", x.Schedules, k, k.Scenario())
+		})
+	}
+}
+
+func TestASearchOutOfTimeSaysHowFarItCame(t *testing.T) {
+	x := Exhaustive().Exhaust(Bound{Budget: 1})
+	require.False(t, x.Complete)
+	require.Equal(t, -1, x.Faults)
+	require.Contains(t, x.String(), "not complete: out of time\n")
+}
+
+func TestASearchOfABrokenSpecSaysSo(t *testing.T) {
+	x := Spec{Name: "empty"}.Exhaust(Bound{})
+	require.NotEmpty(t, x.Err)
+	require.False(t, x.Complete)
+	require.Contains(t, x.String(), "given up")
+}

@@ -1,0 +1,175 @@
+package simulation
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/postroom/postroom/actors"
+	"github.com/postroom/postroom/messages"
+)
+
+// The planted bugs of these tests: each is a ledger with one method that does wrong.
+type (
+	lateAckTaken    struct{ actors.Ledger }
+	nackIsRelease   struct{ actors.Ledger }
+	rejectIsNack    struct{ actors.Ledger }
+	sleepsTooLong   struct{ actors.Ledger }
+	touchAfterEnd   struct{ actors.Ledger }
+	forgetsHolder   struct{ actors.Ledger }
+	crashIsForgiven struct{ actors.Ledger }
+	purgeMiscounts  struct{ actors.Ledger }
+	neverPauses     struct{ actors.Ledger }
+	releaseIsNack   struct{ actors.Ledger }
+	resumeForgotten struct{ actors.Ledger }
+)
+
+func (m lateAckTaken) Ack(now time.Time, tag uint64) error {
+	err := m.Ledger.Ack(now, tag)
+	if errors.Is(err, messages.ErrStale) {
+		return nil
+	}
+	return err
+}
+
+func (m nackIsRelease) Nack(now time.Time, tag uint64, _ string) error {
+	return m.Release(now, tag)
+}
+
+func (m rejectIsNack) Reject(now time.Time, tag uint64, text string) error {
+	return m.Nack(now, tag, text)
+}
+
+func (m sleepsTooLong) NextDeadline() (time.Time, bool) {
+	at, ok := m.Ledger.NextDeadline()
+	return at.Add(time.Second), ok
+}
+
+func (m touchAfterEnd) Touch(now time.Time, tag uint64) (time.Time, error) {
+	at, err := m.Ledger.Touch(now, tag)
+	if errors.Is(err, messages.ErrStale) {
+		return now.Add(time.Second), nil
+	}
+	return at, err
+}
+
+func (m forgetsHolder) Detach(now time.Time, tag string) bool { return true }
+
+func (m crashIsForgiven) Crashed(now time.Time, tag uint64, text string) {
+	_ = m.Release(now, tag)
+}
+
+func (m purgeMiscounts) Purge(now time.Time) int { return m.Ledger.Purge(now) + 1 }
+
+func (m neverPauses) Pause(now time.Time) {}
+
+func (m releaseIsNack) Release(now time.Time, tag uint64) error { return m.Nack(now, tag, "") }
+
+func (m resumeForgotten) Resume(now time.Time) {}
+
+var planted = []struct {
+	name   string
+	mutate func(actors.Ledger) actors.Ledger
+}{
+	{"late ack taken", func(l actors.Ledger) actors.Ledger { return lateAckTaken{l} }},
+	{"nack is a release", func(l actors.Ledger) actors.Ledger { return nackIsRelease{l} }},
+	{"reject is a nack", func(l actors.Ledger) actors.Ledger { return rejectIsNack{l} }},
+	{"sleeps too long", func(l actors.Ledger) actors.Ledger { return sleepsTooLong{l} }},
+	{"touch after the end", func(l actors.Ledger) actors.Ledger { return touchAfterEnd{l} }},
+	{"forgets to detach", func(l actors.Ledger) actors.Ledger { return forgetsHolder{l} }},
+	{"crash is forgiven", func(l actors.Ledger) actors.Ledger { return crashIsForgiven{l} }},
+	{"purge miscounts", func(l actors.Ledger) actors.Ledger { return purgeMiscounts{l} }},
+	{"never pauses", func(l actors.Ledger) actors.Ledger { return neverPauses{l} }},
+	{"release is a nack", func(l actors.Ledger) actors.Ledger { return releaseIsNack{l} }},
+	{"resume forgotten", func(l actors.Ledger) actors.Ledger { return resumeForgotten{l} }},
+}
+
+// plantedSeeds is how many seeds a planted bug has to show itself in.
+const plantedSeeds = 2000
+
+// failing is the first run in which a spec fails.
+func failing(t testing.TB, s Spec) Result {
+	t.Helper()
+	s.NoEvents = true
+	for seed := range uint64(plantedSeeds) {
+		if r := s.Run(seed); r.Failed() {
+			return r
+		}
+	}
+	t.Fatalf("no seed below %d fails", plantedSeeds)
+	return Result{}
+}
+
+func TestPlantedBugsShrinkToAFewElements(t *testing.T) {
+	var sizes []int
+	var times []time.Duration
+	for _, bug := range planted {
+		t.Run(bug.name, func(t *testing.T) {
+			s := Standard()
+			s.Mutate = bug.mutate
+			r := failing(t, s)
+			began := cpu()
+			k, err := s.Shrink(r.Plan, Shrink{})
+			require.NoError(t, err, "seed %d", r.Plan.Seed)
+			spent := cpu() - began
+			t.Logf("seed %d, %v: %v (processor %v)\n%s", r.Plan.Seed, k.Signature, k, spent.Round(time.Millisecond), k.Scenario())
+			require.Equal(t, r.Signature(), k.Signature)
+			require.LessOrEqual(t, k.After.Total(), k.Before.Total())
+
+			// What was found is a test that fails by itself.
+			again, err := ParseScenario(FormatScenario(k.Scenario()))
+			require.NoError(t, err)
+			replayed, err := again.Run(s)
+			require.NoError(t, err)
+			require.Equal(t, k.Signature, replayed.Signature())
+			require.Equal(t, again.Want, ShortTrace(&replayed))
+			sizes, times = append(sizes, k.After.Total()), append(times, spent)
+		})
+	}
+	slices.Sort(sizes)
+	slices.Sort(times)
+	t.Logf("elements %v, processor time %v", sizes, times)
+	assert.LessOrEqual(t, sizes[len(sizes)/2], 5, "median elements")
+	assert.LessOrEqual(t, times[len(times)/2], 5*time.Second, "median time")
+}
+
+func TestWhatPassesIsNotShrunk(t *testing.T) {
+	s := small(Catalogue{})
+	r := s.Run(1)
+	_, err := s.Shrink(r.Plan, Shrink{})
+	require.ErrorIs(t, err, ErrPasses)
+	r.Plan.Format = 7
+	_, err = s.Shrink(r.Plan, Shrink{})
+	require.ErrorIs(t, err, ErrPlan)
+}
+
+func TestAShrinkEndsWithItsBudget(t *testing.T) {
+	s := Standard()
+	s.Mutate = planted[0].mutate
+	r := failing(t, s)
+	k, err := s.Shrink(r.Plan, Shrink{Budget: 1})
+	require.NoError(t, err)
+	require.True(t, k.OutOfTime)
+	require.Equal(t, k.Before, k.After)
+	require.Equal(t, 2, k.Replays)
+}
+
+func TestDdminFindsTheElementsThatMatter(t *testing.T) {
+	left := []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}
+	tries := 0
+	ddmin(len(left), func(from, to int) bool {
+		tries++
+		rest := slices.Delete(slices.Clone(left), from, to)
+		if !slices.Contains(rest, 3) || !slices.Contains(rest, 11) {
+			return false
+		}
+		left = rest
+		return true
+	})
+	require.Equal(t, []int{3, 11}, left)
+	require.Less(t, tries, 40)
+}
