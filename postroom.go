@@ -74,10 +74,13 @@ func (b *Broker) Close(ctx context.Context) error {
 		return err
 	}
 	if err != nil {
-		// Waiting for a stuck handler would be for ever; its goroutine ends with it.
-		gone, cancel := context.WithCancel(ctx)
-		cancel()
-		_ = b.runtime.Shutdown(gone)
+		// Waiting for a stuck handler would be for ever. When it returns after all, its
+		// consumer ends, and then the goroutines that were kept for it.
+		b.core.WhenEnded(func() {
+			now, cancel := context.WithCancel(context.Background())
+			cancel()
+			_ = b.runtime.Shutdown(now) // ends them without waiting for itself, which runs on one
+		})
 		return err
 	}
 	b.runtime.Close()

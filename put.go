@@ -32,7 +32,7 @@ func (b *Broker) Put(ctx context.Context, queue string, e Envelope) (PutResult, 
 	if !m.Given {
 		m.Envelope.ID = b.core.NewID()
 	}
-	a, err := b.core.Ask(ctx, "put", q.Address, m)
+	a, err := b.core.AskAt(ctx, "put", q, m)
 	return PutResult{ID: m.Envelope.ID, Duplicate: a.N == 1, Err: err}, err
 }
 
@@ -63,7 +63,7 @@ func (b *Broker) PutBatch(ctx context.Context, queue string, batch []Envelope) (
 			e.ID = b.core.NewID()
 		}
 	}
-	a, err := b.core.Ask(ctx, "put", q.Address, m)
+	a, err := b.core.AskAt(ctx, "put", q, m)
 	if err != nil {
 		return nil, err
 	}
@@ -112,6 +112,7 @@ func (b *Broker) Publisher(ctx context.Context, queue string, config PublisherCo
 		config.Window = DefaultWindow
 	}
 	p := &Publisher{broker: b, queue: q, noWait: config.NoWait}
+	p.window.Broker, p.window.Queue = b.core, queue
 	p.window.Size, p.window.UntilSettled = int64(config.Window), config.UntilSettled
 	if config.OnResult != nil {
 		a, err := b.core.AskPool(ctx, "publisher", &actors.StartReporter{Handle: func(r PutResult) { config.OnResult(r) }})
@@ -144,6 +145,10 @@ func (p *Publisher) Put(ctx context.Context, e Envelope) (string, error) {
 	}
 	if err := p.window.Enter(ctx, core.Runtime(), 1, p.noWait); err != nil {
 		return "", err
+	}
+	if core.Closing() { // while it waited for its place
+		p.window.Withdraw(1)
+		return "", ErrBrokerClosed
 	}
 	m := &actors.Put{Put: messages.Put{Envelope: e}, Given: e.ID != "", Window: &p.window}
 	if !m.Given {

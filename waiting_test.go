@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -148,7 +149,6 @@ func TestA3_APublishersResultsComeInPutOrder(t *testing.T) {
 
 // A publisher whose queue or broker is gone says so by a reason that can be matched.
 func TestA3_APublisherHearsThatItsQueueIsGone(t *testing.T) {
-	t.Skip("actors.Put.Fail passes \"actor stopped\" on as it is, which wraps none of the Err… values")
 	onWorld(t, func(ctx context.Context, _ *simulation.World, b *postroom.Broker) {
 		declare(t, b, "q", postroom.QueueConfig{})
 		p, err := b.Publisher(ctx, "q", postroom.PublisherConfig{})
@@ -160,6 +160,55 @@ func TestA3_APublisherHearsThatItsQueueIsGone(t *testing.T) {
 		err = p.Flush(ctx)
 		require.ErrorIs(t, err, postroom.ErrQueueClosed, "Flush after the queue was deleted: %v", err)
 	})
+}
+
+// A put that still waits for its place when the broker closes was not sent, and must
+// not say that it was.
+func TestA3_APublisherThatWaitsForItsWindowHearsOfTheEnd(t *testing.T) {
+	onWorld(t, func(ctx context.Context, w *simulation.World, b *postroom.Broker) {
+		declare(t, b, "q", postroom.QueueConfig{})
+		p, err := b.Publisher(ctx, "q", postroom.PublisherConfig{Window: 1, UntilSettled: true})
+		require.NoError(t, err)
+		_, err = p.Put(ctx, message("first"))
+		require.NoError(t, err)
+		var second error
+		returned := false
+		w.Go(func() {
+			_, second = p.Put(ctx, message("second"))
+			returned = true
+		})
+		w.Idle()
+		require.False(t, returned, "the second put waits behind a window of one")
+		require.NoError(t, b.Close(ctx))
+		w.Idle()
+		require.True(t, returned, "the second put returned when the broker closed")
+		assert.ErrorIs(t, second, postroom.ErrBrokerClosed)
+	})
+}
+
+// A handler that outlived Close still ends its consumer when it returns.
+func TestC9_AStuckConsumerIsDoneWhenItsHandlerReturns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := context.Background()
+		b, err := postroom.Open()
+		require.NoError(t, err)
+		declare(t, b, "q", postroom.QueueConfig{})
+		release := make(chan struct{})
+		c, err := b.Consume(ctx, "q", func(context.Context, *postroom.Delivery) error {
+			<-release
+			return nil
+		}, postroom.ConsumerConfig{})
+		require.NoError(t, err)
+		put(t, b, "q", message("m"))
+		synctest.Wait()
+		gone, cancel := context.WithCancel(ctx)
+		cancel()
+		var stuck *postroom.StuckError
+		require.ErrorAs(t, b.Close(gone), &stuck)
+		close(release)
+		<-c.Done()
+		assert.ErrorIs(t, c.Err(), postroom.ErrBrokerClosed)
+	}) // the bubble itself fails when a goroutine is left
 }
 
 // A Get that waits leaves no lease behind, so nothing has happened.

@@ -203,8 +203,11 @@ func (p *Put) Fail(err error) {
 	p.Put.Fail(err)
 	if w := p.Window; w != nil && !p.counted {
 		p.counted = true
-		err = outcome("put", err)
-		w.refuse(fmt.Errorf("put %q: %w", p.Envelope.ID, err))
+		err = w.Broker.explain("put", w.Queue, err)
+		if gone := (*messages.QueueStateError)(nil); errors.As(err, &gone) {
+			err = &messages.PutError{Queue: w.Queue, ID: p.Envelope.ID, Reason: gone.Reason}
+		}
+		w.refuse(err)
 		if w.Report != nil {
 			w.Report(p.Envelope.ID, messages.Answer{Err: err})
 		}

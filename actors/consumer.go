@@ -175,10 +175,10 @@ func (k *consumer) attached(c *actorkit.Context, err error) {
 		k.started.Resolve(messages.Answer{Err: err})
 		if errors.Is(err, actorkit.ErrCrashed) {
 			// It may be attached, and messages on their way here: they go back.
-			k.stop(c, &stopConsumer{tag: k.tag, reason: outcome("consume", err)})
+			k.stop(c, &stopConsumer{tag: k.tag, reason: k.broker.explain("consume", k.queue.Queue, err)})
 			return
 		}
-		k.reason = outcome("consume", err)
+		k.reason = k.broker.explain("consume", k.queue.Queue, err)
 		k.end(c)
 		return
 	}

@@ -3,7 +3,6 @@ package actors
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
@@ -60,25 +59,42 @@ func (b *Broker) finish(ctx context.Context, op string, cell actorkit.Cell) (mes
 		return messages.Answer{}, &messages.OutcomeError{Op: op, Sent: true, Cause: err}
 	}
 	if a.Err != nil {
-		a.Err = b.explain(op, a.Err)
+		a.Err = b.explain(op, "", a.Err)
 	}
 	return a, a.Err
 }
 
-// explain turns what the machinery says into what a caller can act on.
-func (b *Broker) explain(op string, err error) error {
-	if errors.Is(err, actorkit.ErrStopped) && b.Closing() {
-		return messages.ErrBrokerClosed
-	}
-	return outcome(op, err)
-}
-
-// outcome is explain for those who do not know the broker.
-func outcome(op string, err error) error {
+// explain turns what the machinery says into what a caller can act on. queue is the
+// one that was asked, where that is known.
+func (b *Broker) explain(op, queue string, err error) error {
 	if errors.Is(err, actorkit.ErrStopped) {
-		return fmt.Errorf("%s: %w", op, messages.ErrQueueClosed)
+		if b.Closing() {
+			return messages.ErrBrokerClosed
+		}
+		// Only queues end while the broker lives.
+		return &messages.QueueStateError{Op: op, Queue: queue, Reason: messages.ErrQueueClosed}
 	}
 	return router.Outcome(op, err)
+}
+
+// AskAt is Ask for a queue that was found before. A put that finds it gone gets a
+// [*messages.PutError].
+func (b *Broker) AskAt(ctx context.Context, op string, q *Queue, cmd messages.Command) (messages.Answer, error) {
+	a, err := b.Ask(ctx, op, q.Address, cmd)
+	var gone *messages.QueueStateError
+	if errors.As(err, &gone) && gone.Queue == "" {
+		gone.Queue = q.Queue
+		if m, ok := cmd.(*Put); ok {
+			err = &messages.PutError{Queue: q.Queue, ID: m.Envelope.ID, Reason: gone.Reason}
+		}
+	}
+	return a, err
+}
+
+// WhenEnded calls fn once the last of the broker's actors has ended: at once, or
+// when a handler that was stuck has returned. fn must not block.
+func (b *Broker) WhenEnded(fn func()) {
+	b.Desk.TellEnd(answerWith(func(messages.Answer) { fn() }))
 }
 
 // Find looks a queue up for an operation. Errors: [*messages.QueueNotFoundError],
@@ -99,7 +115,7 @@ func (b *Broker) AskQueue(ctx context.Context, op, queue string, cmd messages.Co
 	if err != nil {
 		return messages.Answer{}, err
 	}
-	return b.Ask(ctx, op, q.Address, cmd)
+	return b.AskAt(ctx, op, q, cmd)
 }
 
 // SettleDelivery implements [messages.Settler]: the verbs of a Delivery.
@@ -131,7 +147,7 @@ func (b *Broker) Get(ctx context.Context, queue string, config messages.GetConfi
 		return nil, err
 	}
 	m := &messages.Get{GetConfig: config}
-	a, err := b.Ask(ctx, "get", q.Address, m)
+	a, err := b.AskAt(ctx, "get", q, m)
 	if err != nil {
 		var ended *messages.OutcomeError
 		if errors.As(err, &ended) && ended.Sent && !errors.Is(err, actorkit.ErrCrashed) {

@@ -214,7 +214,7 @@ func (r *redriver) moved(c *actorkit.Context, m *letterMoved) {
 
 func (r *redriver) stop(c *actorkit.Context, why error) {
 	r.over = true
-	r.result.Stopped = outcome("redrive", why)
+	r.result.Stopped = r.broker.explain("redrive", r.from.Queue, why)
 	if r.timer != nil {
 		r.timer.Stop()
 	}

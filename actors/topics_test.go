@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/actors"
 	"github.com/postroom/postroom/messages"
 	"github.com/postroom/postroom/router"
 )
@@ -293,6 +294,30 @@ func TestT7_ABindOvertakenByADeletionBindsNothingThatIsGone(t *testing.T) {
 		require.NoError(t, b.DeclareQueue(ctx, "jobs", postroom.QueueConfig{}))
 		require.NoError(t, b.Bind(ctx, "jobs", "t"))
 		assert.Equal(t, postroom.PublishResult{Accepted: 1}, publish(t, b, "t", ""))
+	})
+}
+
+// The door looks a queue up and then asks the router; on real goroutines a deletion
+// can come in between. Here it does.
+func TestT7_ABindOfAQueueDeletedMeanwhileIsNotFound(t *testing.T) {
+	eachSeed(t, 3, func(s *sim) {
+		core, err := actors.Start(actors.Config{System: s.system})
+		require.NoError(t, err)
+		declare := func() { // also again, under the same name
+			_, err := core.AskDesk(ctx, "declare", &messages.DeclareQueue{Queue: "jobs"})
+			require.NoError(t, err)
+		}
+		declare()
+		q, err := core.Find("bind", "jobs")
+		require.NoError(t, err)
+		_, err = core.AskDesk(ctx, "delete", &messages.DeleteQueue{Queue: "jobs"})
+		require.NoError(t, err)
+		for range 2 {
+			_, err = core.AskRouter(ctx, "bind", &router.Bind{Queue: "jobs", To: q.Address, Pattern: "t"})
+			assert.ErrorIs(t, err, postroom.ErrNotFound)
+			declare()
+		}
+		require.NoError(t, core.Close(ctx))
 	})
 }
 

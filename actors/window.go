@@ -14,6 +14,10 @@ import (
 // with UntilSettled those not yet acked or dead, so that a fast producer waits for
 // its workers (SPEC A3). Several goroutines may use one window.
 type Window struct {
+	// Broker and Queue are whose puts it bounds.
+	Broker *Broker
+	Queue  string
+
 	Size         int64
 	UntilSettled bool
 	// Report is told the result of each put in put order, on the queue's goroutine:
@@ -80,6 +84,9 @@ func (w *Window) wait(ctx context.Context, rt actorkit.Runtime, n int64) error {
 	_, err := cell.Wait(ctx)
 	return err
 }
+
+// Withdraw gives n places back whose puts were not sent after all.
+func (w *Window) Withdraw(n int64) { w.decided(n, n) }
 
 // leave gives places back and wakes the waiters once half of the window is free:
 // waking at every place would cost a wake-up a message.
