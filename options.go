@@ -143,7 +143,7 @@ func (o *options) start(system func(actorkit.Runtime) *actorkit.System) (*Broker
 		rt = b.runtime
 	}
 	core, err := actors.Start(actors.Config{
-		System: system(rt), Limits: o.limits, Listener: o.listener, Restart: o.restart, Probe: o.probe,
+		System: system(rt), Limits: o.limits, Listener: o.listener, Restart: o.restart, Probe: o.probe, CheckBodies: o.runtime != nil,
 		NewLedger: o.ledger,
 	})
 	if err != nil {

@@ -20,6 +20,9 @@ type Config struct {
 	Listener messages.Listener // nil: nobody
 	// Restart is how long a crashed handler's worker waits for its restart.
 	Restart supervisor.Policy
+	// CheckBodies has a handler crash that changes a message it shares; always on in
+	// builds with the race detector.
+	CheckBodies bool
 	// Probe runs at named points of the queue and router actors; nil in production.
 	// The simulation makes it panic to see what a crash there costs (SPEC S3).
 	Probe func(point string)
@@ -34,6 +37,8 @@ type Broker struct {
 	Config
 	runtime actorkit.Runtime
 	began   time.Time // when the broker was opened
+
+	integrity integrity
 
 	Desk      *actorkit.Address // the front desk: passes an actor's commands on
 	Router    *actorkit.Address
@@ -53,6 +58,7 @@ func Start(config Config) (*Broker, error) {
 	config.Restart = config.Restart.WithDefaults()
 	b := &Broker{Config: config, runtime: config.System.Runtime()}
 	b.began = b.runtime.Now()
+	b.integrity = newIntegrity(config.CheckBodies)
 	b.topics = router.NewTopicRouter(router.Config{Runtime: b.runtime, Listener: config.Listener, NewID: b.NewID, Probe: config.Probe, Lives: b.lives})
 	ready := b.runtime.NewCell()
 	desk := &desk{broker: b, ready: ready.Ref()}

@@ -115,7 +115,15 @@ func (w *worker) work(s *slot) {
 		return // taken back
 	}
 	w.running.Store(s)
+	var before uint64
+	check := &k.broker.integrity
+	if check.on {
+		before = check.of(&s.Delivery)
+	}
 	err := k.handler(w.ctx, &s.Delivery)
+	if check.on {
+		check.blame(before, s)
+	}
 	w.running.Store(nil)
 
 	var cause error
