@@ -81,14 +81,23 @@ func (b *Broker) explain(op, queue string, err error) error {
 // [*messages.PutError].
 func (b *Broker) AskAt(ctx context.Context, op string, q *Queue, cmd messages.Command) (messages.Answer, error) {
 	a, err := b.Ask(ctx, op, q.Address, cmd)
-	var gone *messages.QueueStateError
-	if errors.As(err, &gone) && gone.Queue == "" {
-		gone.Queue = q.Queue
-		if m, ok := cmd.(*Put); ok {
-			err = &messages.PutError{Queue: q.Queue, ID: m.Envelope.ID, Reason: gone.Reason}
-		}
+	if err != nil {
+		err = q.named(err, cmd)
 	}
 	return a, err
+}
+
+// named says in an error that knew none which queue it is about.
+func (q *Queue) named(err error, cmd messages.Command) error {
+	var gone *messages.QueueStateError
+	if !errors.As(err, &gone) || gone.Queue != "" {
+		return err
+	}
+	gone.Queue = q.Queue
+	if m, ok := cmd.(*Put); ok {
+		return &messages.PutError{Queue: q.Queue, ID: m.Envelope.ID, Reason: gone.Reason}
+	}
+	return err
 }
 
 // WhenEnded calls fn once the last of the broker's actors has ended: at once, or

@@ -125,6 +125,9 @@ func (q *workQueue) flush(c *actorkit.Context) {
 	}
 	clear(q.batches)
 	q.batches = q.batches[:0]
+	if q.incoming != nil {
+		*q.incoming = ledger.Put{} // or the last message would be kept alive
+	}
 	for _, n := range q.counts {
 		n.window.decided(n.decided, n.free)
 	}

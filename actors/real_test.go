@@ -99,7 +99,10 @@ func TestB5_CloseLeavesNoGoroutine(t *testing.T) {
 		assert.ErrorIs(t, err, postroom.ErrBrokerClosed, "hand-overs end at once")
 		close(release)
 		assert.NoError(t, await(t, "close", closed))
-		assert.Error(t, await(t, "drain", drain))
+		// The workers may have got through all ten before they were told to end.
+		if err := await(t, "drain", drain); err != nil {
+			assert.ErrorIs(t, err, postroom.ErrBrokerClosed)
+		}
 		await(t, "the consumer", k.Done())
 		assert.NoError(t, b.Close(ctx), "twice")
 	})

@@ -46,6 +46,8 @@ type workQueue struct {
 	windows   []*Window // have messages in the ledger that count in them until settled
 	closing   bool      // the broker closes: nothing is handed over any more
 
+	incoming *ledger.Put // the put under way: see arrival
+
 	timer    actorkit.Timer
 	armedFor time.Time // zero: not armed
 	rings    int       // timer events in a row that did not come to their end
@@ -277,14 +279,32 @@ func (q queueShell) EndTurn(c *actorkit.Context) {
 	q.handOver(c)
 	q.flush(c)
 	q.arm(c)
+	if raceEnabled {
+		q.checkNow(c)
+	}
 	q.starting = false
+}
+
+// checkedMessagesMax bounds what checkNow looks through at every turn.
+const checkedMessagesMax = 512
+
+// checkNow checks the ledger after every turn, in builds with the race detector. A
+// long queue is spared: the check visits every message.
+func (q *workQueue) checkNow(c *actorkit.Context) {
+	if s := q.ledger.Stats(c.Now()); q.ended != nil || s.Ready+s.Delayed+s.Leased+s.DeadLetters > checkedMessagesMax {
+		return
+	}
+	if err := q.ledger.CheckInvariants(); err != nil {
+		panic(fmt.Sprintf("queue %s: %v", q.source.Queue, err))
+	}
 }
 
 // ---- puts ----
 
 // put takes a message in; cmd is the command as it came.
 func (q *workQueue) put(c *actorkit.Context, m *Put, cmd messages.Command) {
-	p := ledger.Put{Envelope: m.Envelope, GivenID: m.Given}
+	p := q.arrival()
+	*p = ledger.Put{Envelope: m.Envelope, GivenID: m.Given}
 	w := m.Window
 	if w != nil && w.UntilSettled {
 		p.Owner = w
@@ -292,13 +312,13 @@ func (q *workQueue) put(c *actorkit.Context, m *Put, cmd messages.Command) {
 	if moved := m.moved; moved != nil {
 		p.Redriven, p.Deliveries, p.Deaths, p.History = true, moved.deliveries, moved.deaths, moved.history
 	}
-	result, err := q.ledger.Put(c.Now(), &p)
+	result, err := q.ledger.Put(c.Now(), p)
 	if p.Owner != nil && err == nil && !result.Duplicate {
 		m.held = true // until Settled
 		q.hold(w)
 	}
 	if q.broker.Listener != nil {
-		q.notePut(&p, err)
+		q.notePut(p, err)
 	}
 	q.probe("after", cmd)
 	a := messages.Answer{N: duplicate(result.Duplicate), Err: err}
@@ -319,6 +339,15 @@ func (q *workQueue) put(c *actorkit.Context, m *Put, cmd messages.Command) {
 	if m.Reply.To != nil || c.Sender() != nil || len(q.ledger.Effects()) > 0 {
 		q.answer(c, m, a)
 	}
+}
+
+// arrival is where the put under way is kept: what goes through the Ledger
+// interface would else be allocated anew for each message.
+func (q *workQueue) arrival() *ledger.Put {
+	if q.incoming == nil {
+		q.incoming = new(ledger.Put)
+	}
+	return q.incoming
 }
 
 func (q *workQueue) notePut(p *ledger.Put, err error) {
@@ -385,10 +414,11 @@ func (q *workQueue) putBatchFromActor(c *actorkit.Context, m *messages.PutBatch)
 func (q *workQueue) putBatch(c *actorkit.Context, batch []messages.Envelope, given []bool, cmd messages.Command) {
 	results := make([]messages.PutResult, len(batch))
 	for i := range batch {
-		p := ledger.Put{Envelope: batch[i], GivenID: given[i]}
-		r, err := q.ledger.Put(c.Now(), &p)
+		p := q.arrival()
+		*p = ledger.Put{Envelope: batch[i], GivenID: given[i]}
+		r, err := q.ledger.Put(c.Now(), p)
 		if q.broker.Listener != nil {
-			q.notePut(&p, err)
+			q.notePut(p, err)
 		}
 		results[i] = messages.PutResult{ID: p.Envelope.ID, Duplicate: r.Duplicate, Err: err}
 	}
@@ -396,8 +426,9 @@ func (q *workQueue) putBatch(c *actorkit.Context, batch []messages.Envelope, giv
 }
 
 func (q *workQueue) takeCopy(c *actorkit.Context, m *router.Copy) {
-	p := ledger.Put{Envelope: *m.Envelope, GivenID: m.Given, Details: m.Details, History: m.History, Deaths: m.Deaths}
-	result, err := q.ledger.Put(c.Now(), &p)
+	p := q.arrival()
+	*p = ledger.Put{Envelope: *m.Envelope, GivenID: m.Given, Details: m.Details, History: m.History, Deaths: m.Deaths}
+	result, err := q.ledger.Put(c.Now(), p)
 	q.probe("after", m)
 	if err != nil {
 		q.broker.notify(messages.CopyRefused{Queue: q.source.Queue, Topic: m.Envelope.Topic, Reason: err})
@@ -670,6 +701,7 @@ func (q *workQueue) rang(c *actorkit.Context) {
 	q.rings = 0
 	if s := q.ledger.Stats(c.Now()); s.Ready+s.Delayed+s.Leased == 0 {
 		q.ledger.Trim()
+		q.incoming = nil
 	}
 }
 
