@@ -91,9 +91,7 @@ func newWorkQueue(b *Broker, queue *Queue, start time.Time) *workQueue {
 	}
 	return &workQueue{
 		broker: b, source: source, config: &queue.Config,
-		ledger:    b.newLedger(source, queue.Config, start, ledger.Options{Draw: draw}),
-		consumers: map[string]*attached{},
-		gets:      map[*messages.Get]*ledger.Waiter{},
+		ledger: b.newLedger(source, queue.Config, start, ledger.Options{Draw: draw}),
 	}
 }
 
@@ -577,6 +575,9 @@ func (q *workQueue) get(c *actorkit.Context, m *messages.Get) {
 	q.getsEver++
 	p := &pendingGet{command: m, ref: c.Ref(m), number: q.getsEver}
 	w := &ledger.Waiter{Holder: m.Session, AckTimeout: m.AckTimeout, NoTimeout: m.NoTimeout, Address: p}
+	if q.gets == nil {
+		q.gets = map[*messages.Get]*ledger.Waiter{}
+	}
 	q.gets[m] = w
 	q.ledger.Want(c.Now(), w)
 	q.probe("after", m)
@@ -626,6 +627,9 @@ func (q *workQueue) attach(c *actorkit.Context, m *attach) {
 	}
 	err := q.ledger.Attach(c.Now(), &a.Consumer)
 	if err == nil {
+		if q.consumers == nil {
+			q.consumers = map[string]*attached{}
+		}
 		q.consumers[k.Tag] = a
 	}
 	q.probe("after", m)
@@ -700,8 +704,28 @@ func (q *workQueue) rang(c *actorkit.Context) {
 	q.perform(c)
 	q.rings = 0
 	if s := q.ledger.Stats(c.Now()); s.Ready+s.Delayed+s.Leased == 0 {
-		q.ledger.Trim()
-		q.incoming = nil
+		q.trim()
+	}
+}
+
+// trim gives back what an empty queue has no use for: there may be 100,000 of them.
+func (q *workQueue) trim() {
+	q.ledger.Trim()
+	q.incoming = nil
+	if len(q.batches) == 0 {
+		q.batches = nil
+	}
+	if len(q.counts) == 0 {
+		q.counts = nil
+	}
+	if len(q.windows) == 0 {
+		q.windows = nil
+	}
+	if len(q.gets) == 0 {
+		q.gets = nil
+	}
+	if len(q.consumers) == 0 {
+		q.consumers = nil
 	}
 }
 
