@@ -450,6 +450,64 @@ func suite[T any](t *testing.T, open func(*testing.T, worker.Clock) bench[T]) {
 		assert.Equal(t, worker.Dispatched{}, dispatch(t, slow))
 	})
 
+	run("AClaimThatAnotherHasTakenOverMarksNothing", func(t *testing.T, b bench[T], clock *stepClock) {
+		o := outbox(t, b, nil, worker.OutboxConfig{})
+		add(t, b, o, worker.Intent{ID: "a"}, worker.Intent{ID: "b"}, worker.Intent{ID: "c"})
+		claim := func(name string) []worker.IntentRow {
+			var rows []worker.IntentRow
+			now := clock.Now()
+			require.NoError(t, b.store.Transact(t.Context(), func(tx T) (err error) {
+				rows, err = b.store.ClaimIntents(t.Context(), tx, worker.Claim{Outbox: "default", Name: name, Now: now, Until: now.Add(time.Minute), Limit: 10})
+				return err
+			}))
+			return rows
+		}
+		settle := func(claim string, rows []worker.IntentRow) (n int) {
+			require.NoError(t, b.store.Transact(t.Context(), func(tx T) (err error) {
+				n, err = b.store.SettleIntents(t.Context(), tx, claim, clock.Now(), []worker.Settled{
+					{Seq: rows[0].Seq, To: worker.SettledSent}, {Seq: rows[1].Seq, To: worker.SettledFailed, DueAt: clock.Now()}, {Seq: rows[2].Seq, To: worker.SettledFreed},
+				})
+				return err
+			}))
+			return n
+		}
+		first := claim("first")
+		require.Len(t, first, 3)
+		assert.Empty(t, claim("early"))
+		clock.Step(time.Minute)
+		second := claim("second")
+		require.Len(t, second, 3)
+		assert.Zero(t, settle("first", first))
+		assert.Equal(t, 3, settle("second", second))
+		assert.Zero(t, settle("second", second), "once")
+		assert.Len(t, claim("third"), 2, "the failed and the freed one")
+	})
+
+	run("AnIntentWithoutAnOrderHoldsBackNothing", func(t *testing.T, b bench[T], _ *stepClock) {
+		o := outbox(t, b, func(_ context.Context, in worker.Intent) error {
+			if in.ID == "1" {
+				return errors.New("away")
+			}
+			return nil
+		}, worker.OutboxConfig{})
+		add(t, b, o, worker.Intent{ID: "1"}, worker.Intent{ID: "2"})
+		assert.Equal(t, worker.Dispatched{Claimed: 2, Sent: 1, Failed: 1}, dispatch(t, o))
+		add(t, b, o, worker.Intent{ID: "3"})
+		assert.Equal(t, worker.Dispatched{Claimed: 1, Sent: 1}, dispatch(t, o))
+	})
+
+	run("ADispatcherThatIsToldToStopSpendsNoAttempt", func(t *testing.T, b bench[T], _ *stepClock) {
+		ctx, cancel := context.WithCancel(t.Context())
+		o := outbox(t, b, func(ctx context.Context, _ worker.Intent) error {
+			cancel()
+			return ctx.Err()
+		}, worker.OutboxConfig{Attempts: 1})
+		add(t, b, o, worker.Intent{ID: "1"})
+		d, err := o.Dispatch(ctx)
+		require.NoError(t, err)
+		assert.Equal(t, worker.Dispatched{Claimed: 1, Freed: 1}, d)
+	})
+
 	run("AnEventKeyIsUniqueInItsOutbox", func(t *testing.T, b bench[T], _ *stepClock) {
 		o := outbox(t, b, nil, worker.OutboxConfig{})
 		other := outbox(t, b, nil, worker.OutboxConfig{Name: "other"})

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/messages"
 	"github.com/postroom/postroom/simulation"
 	"github.com/postroom/postroom/supervisor"
 	"github.com/postroom/postroom/worker"
@@ -142,6 +143,39 @@ func TestTwoHoldersOfOneMessageApplyItOnce(t *testing.T) {
 	})
 }
 
+// The document's first lines, on a queue of one place.
+func TestALeaseAndACapacityOfOne(t *testing.T) {
+	inWorld(t, postroom.QueueConfig{AckTimeout: 5 * time.Second, MaxMessages: 1}, func(w *world) {
+		w.put("credit-17", "10")
+		refused := func() {
+			_, err := w.broker.Put(w.ctx, "jobs", postroom.Envelope{ID: "credit-18"})
+			var full *postroom.QueueFullError
+			require.ErrorAs(t, err, &full)
+			assert.EqualValues(t, 1, full.Current)
+		}
+		refused()
+		claim := func() *postroom.Delivery {
+			d, err := w.broker.Get(w.ctx, "jobs", postroom.GetConfig{NoWait: true})
+			if err != nil {
+				require.ErrorIs(t, err, postroom.ErrEmpty)
+				return nil
+			}
+			return d
+		}
+		first := claim()
+		require.NotNil(t, first)
+		refused() // in flight counts too
+		w.Sleep(4 * time.Second)
+		assert.Nil(t, claim())
+		w.Sleep(time.Second)
+		second := claim()
+		require.NotNil(t, second)
+		require.ErrorIs(t, first.Ack(w.ctx), postroom.ErrStale, "an old delivery token")
+		require.NoError(t, second.Ack(w.ctx))
+		w.put("credit-18", "10")
+	})
+}
+
 func TestANegativeCreditIsParkedAtOnceWithTheAccountUnchanged(t *testing.T) {
 	inWorld(t, postroom.QueueConfig{}, func(w *world) {
 		w.handle(credit(), postroom.ConsumerConfig{})
@@ -176,6 +210,28 @@ func TestTheThirdTransientFailureParks(t *testing.T) {
 		assert.Equal(t, 3, letters[0].Deliveries)
 		assert.Equal(t, "ledger service is away", letters[0].Error)
 		assert.Zero(t, w.store.Balance("account"))
+	})
+}
+
+// Two queues may use one id for two things, unless the work says whose it is.
+func TestTheQueueIsTheCallerUnlessTheWorkNamesOne(t *testing.T) {
+	inWorld(t, postroom.QueueConfig{}, func(w *world) {
+		require.NoError(t, w.broker.DeclareQueue(w.ctx, "other", postroom.QueueConfig{}))
+		named := credit()
+		named.Caller = "bank"
+		for _, q := range []string{"jobs", "other"} {
+			for _, work := range []worker.Work[*workertest.Tx]{credit(), named} {
+				handler, err := worker.Handler(w.store, work)
+				require.NoError(t, err)
+				_, err = w.broker.Put(w.ctx, q, postroom.Envelope{ID: "1", Body: []byte("10")})
+				require.NoError(t, err)
+				d, err := w.broker.Get(w.ctx, q, postroom.GetConfig{})
+				require.NoError(t, err)
+				require.NoError(t, handler(w.ctx, d))
+				require.NoError(t, d.Ack(w.ctx))
+			}
+		}
+		assert.EqualValues(t, 30, w.store.Balance("account"), "jobs/1, other/1 and bank/1")
 	})
 }
 
@@ -427,6 +483,34 @@ func TestKeysOutliveDeadLettersAndAnOlderRedriveNeedsForce(t *testing.T) {
 	})
 }
 
+func TestALetterWhoseLifeIsNotKnownNeedsForce(t *testing.T) {
+	const day = 24 * time.Hour
+	redrive := func(w *world) error {
+		_, err := worker.Redrive(w.ctx, w.broker, "jobs", w.broker, worker.RedriveConfig{})
+		return err
+	}
+	// It waited so long that an early attempt's key may be gone, and died only now.
+	inWorld(t, postroom.QueueConfig{}, func(w *world) {
+		w.put("a", "-1")
+		w.Sleep(14 * day)
+		w.handle(credit(), postroom.ConsumerConfig{})
+		w.Idle()
+		require.Len(t, w.letters(), 1)
+		require.ErrorIs(t, redrive(w), worker.ErrTooOld)
+	})
+	// It died more often than its history tells.
+	inWorld(t, postroom.QueueConfig{}, func(w *world) {
+		w.handle(credit(), postroom.ConsumerConfig{})
+		w.put("a", "-1")
+		for range messages.HistoryMax {
+			w.Sleep(time.Minute)
+			require.NoError(t, redrive(w))
+		}
+		w.Sleep(time.Minute)
+		require.ErrorIs(t, redrive(w), worker.ErrTooOld)
+	})
+}
+
 // A slow redrive must not reach a letter when it has become too old.
 func TestRedriveCountsTheTimeThatItsRateTakes(t *testing.T) {
 	inWorld(t, postroom.QueueConfig{}, func(w *world) {
@@ -571,7 +655,7 @@ func TestATopicIsDeliveredWhenEveryBoundQueueHasIt(t *testing.T) {
 		d, err = outbox.Dispatch(w.ctx)
 		require.NoError(t, err)
 		assert.Equal(t, 1, d.Sent)
-		assert.EqualValues(t, 1, w.stats().Ready, "one copy: the second is a duplicate")
+		assert.Equal(t, 1, w.stats().Ready, "one copy: the second is a duplicate")
 	})
 }
 

@@ -138,12 +138,12 @@ func (o *Outbox[T]) Add(ctx context.Context, tx T, intents ...Intent) error {
 // Dispatched is what one batch came to.
 type Dispatched struct {
 	Claimed int
-	Sent    int // delivered, and marked so
+	Sent    int // delivered
 	Failed  int // to be tried again
 	Parked  int
 	Freed   int // not tried: an earlier one of their order failed, or the claim ran out
-	// Lost is how many were tried whose claim had run out before they were marked:
-	// another dispatcher may send them again.
+	// Lost is how many of all these could not be marked, because their claim had run
+	// out: another dispatcher has them, or will, and may send them again.
 	Lost int
 }
 
@@ -171,10 +171,13 @@ func (o *Outbox[T]) Dispatch(ctx context.Context) (d Dispatched, err error) {
 	if d.Claimed = len(rows); err != nil || len(rows) == 0 {
 		return d, err
 	}
+	// One context for the batch: each delivery may take what is left of the claim.
+	sending, cancelSending := clock.WithTimeout(ctx, claim.Until.Sub(clock.Now()))
+	defer cancelSending()
 	results := make([]Settled, len(rows))
 	behind := map[string]bool{} // orders of which one was not sent
 	for i, row := range rows {
-		results[i] = o.send(ctx, clock, claim.Until, row, behind)
+		results[i] = o.send(ctx, sending, clock, claim.Until, row, behind)
 		if results[i].To != SettledSent && row.Order != "" {
 			behind[row.Order] = true
 		}
@@ -208,15 +211,13 @@ func (o *Outbox[T]) Dispatch(ctx context.Context) (d Dispatched, err error) {
 	return d, nil
 }
 
-// send delivers one intent and says what is to become of its row.
-func (o *Outbox[T]) send(ctx context.Context, clock Clock, until time.Time, row IntentRow, behind map[string]bool) Settled {
-	left := until.Sub(clock.Now())
-	if left <= 0 || ctx.Err() != nil || behind[row.Order] {
+// send delivers one intent and says what is to become of its row. sending is ctx until
+// the end of the claim.
+func (o *Outbox[T]) send(ctx, sending context.Context, clock Clock, until time.Time, row IntentRow, behind map[string]bool) Settled {
+	if ctx.Err() != nil || behind[row.Order] || !clock.Now().Before(until) {
 		return Settled{Seq: row.Seq, To: SettledFreed}
 	}
-	attempt, cancel := clock.WithTimeout(ctx, left)
-	err := o.deliver(attempt, row.Intent)
-	cancel()
+	err := o.deliver(sending, row.Intent)
 	switch {
 	case err == nil:
 		return Settled{Seq: row.Seq, To: SettledSent}
@@ -265,7 +266,7 @@ func (o *Outbox[T]) Parked(ctx context.Context, after int64, n int) (rows []Inte
 	if n < 0 {
 		return nil, &messages.ArgumentError{Op: "parked intents", Argument: "n", Problem: "must not be negative"}
 	}
-	err = o.store.Transact(ctx, func(tx T) (err error) {
+	err = o.store.View(ctx, func(tx T) (err error) {
 		rows, err = o.store.ListIntents(ctx, tx, o.config.Name, IntentParked, after, n)
 		return err
 	})
@@ -294,7 +295,7 @@ func (o *Outbox[T]) move(ctx context.Context, ids []string, drop bool) (n int, e
 
 // Stats counts the outbox. Errors: [*StoreError].
 func (o *Outbox[T]) Stats(ctx context.Context) (s OutboxStats, err error) {
-	err = o.store.Transact(ctx, func(tx T) (err error) {
+	err = o.store.View(ctx, func(tx T) (err error) {
 		s, err = o.store.CountIntents(ctx, tx, o.config.Name)
 		return err
 	})

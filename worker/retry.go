@@ -68,7 +68,11 @@ type StoppedError struct {
 }
 
 func (e *StoppedError) Error() string {
-	s := fmt.Sprintf("stopped after %d attempts in %s: %v", e.Attempts, e.Elapsed, e.Reason)
+	s := "stopped before the first attempt"
+	if e.Attempts > 0 {
+		s = fmt.Sprintf("stopped after attempt %d, %s", e.Attempts, e.Elapsed)
+	}
+	s += ": " + e.Reason.Error()
 	if e.Last != nil {
 		s += fmt.Sprintf(": %v", e.Last)
 	}

@@ -137,6 +137,35 @@ func TestRetryStopsWhenAnAttemptUsedTheDeadlineUp(t *testing.T) {
 	assert.Equal(t, time.Second, s.Elapsed)
 }
 
+// timeouts is a clock that notes the timeouts it was asked for.
+type timeouts struct {
+	*stepClock
+	asked []time.Duration
+}
+
+func (c *timeouts) WithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	c.asked = append(c.asked, d)
+	return c.stepClock.WithTimeout(ctx, d)
+}
+
+func TestAnAttemptsTimeoutIsClippedToWhatIsLeft(t *testing.T) {
+	clock := &timeouts{stepClock: newStepClock()}
+	slow := func(context.Context, int) error {
+		clock.Step(400 * time.Millisecond)
+		return worker.Retryable(errAway)
+	}
+	policy := worker.Policy{Attempts: 9, Deadline: time.Second, AttemptTimeout: 500 * time.Millisecond, Clock: clock, Draw: noDraw}
+	stopped(t, worker.Retry(t.Context(), policy, nil, slow), worker.ErrDeadline)
+	ms := time.Millisecond
+	assert.Equal(t, []time.Duration{500 * ms, 500 * ms, 200 * ms}, clock.asked)
+
+	clock.asked = nil
+	policy.AttemptTimeout = 0
+	ctx := deadline{t.Context(), clock.Now().Add(300 * ms)} // nearer than the policy's own
+	stopped(t, worker.Retry(ctx, policy, nil, slow), worker.ErrDeadline)
+	assert.Equal(t, []time.Duration{300 * ms}, clock.asked)
+}
+
 func TestRetryStopsWhenItsContextIsCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	calls := 0
@@ -159,7 +188,7 @@ func TestRetryRefusesWhatIsNoPolicy(t *testing.T) {
 		require.ErrorIs(t, worker.Retry(t.Context(), p, nil, fn), postroom.ErrArgument, "%+v", p)
 	}
 	require.ErrorIs(t, worker.Retry(t.Context(), worker.Policy{}, nil, nil), postroom.ErrArgument)
-	for _, c := range []worker.BudgetConfig{{Tokens: -1}, {PerSuccess: -0.5}, {PerSecond: -2}, {Tokens: 1 << 40}} {
+	for _, c := range []worker.BudgetConfig{{Tokens: -1}, {PerSuccess: -0.5}, {PerSecond: -2}} {
 		_, err := worker.NewBudget(c)
 		require.ErrorIs(t, err, postroom.ErrArgument, "%+v", c)
 	}
@@ -230,7 +259,19 @@ func TestBudgetRefillsWithSuccessesAndTime(t *testing.T) {
 	assert.InDelta(t, 2, b.Stats(clock.Now()).Tokens, 0, "never more than it holds")
 	spend(true, true, false)
 
+	// While it was full, time had nothing to put back.
+	full := budget(t, worker.BudgetConfig{Tokens: 1, PerSuccess: worker.None, PerSecond: 0.5})
+	full.Stats(clock.Now())
+	clock.Step(1900 * time.Millisecond)
+	assert.True(t, full.Spend(clock.Now()))
+	clock.Step(1900 * time.Millisecond)
+	assert.False(t, full.Spend(clock.Now()))
+	clock.Step(100 * time.Millisecond)
+	assert.True(t, full.Spend(clock.Now()))
+
 	// Asking often gives no more than asking seldom.
+	b = budget(t, worker.BudgetConfig{Tokens: 2, PerSuccess: worker.None, PerSecond: 0.5})
+	spend(true, true, false)
 	n := 0
 	for range 1_000_000 {
 		clock.Step(37 * time.Microsecond)

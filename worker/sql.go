@@ -64,10 +64,19 @@ func (s *SQL) Clock() Clock { return s.config.Clock }
 
 // Transact implements [Store].
 func (s *SQL) Transact(ctx context.Context, fn func(tx *sql.Tx) error) error {
+	return s.transact(ctx, nil, fn)
+}
+
+// View implements [Store].
+func (s *SQL) View(ctx context.Context, fn func(tx *sql.Tx) error) error {
+	return s.transact(ctx, &sql.TxOptions{ReadOnly: true}, fn)
+}
+
+func (s *SQL) transact(ctx context.Context, options *sql.TxOptions, fn func(tx *sql.Tx) error) error {
 	if fn == nil {
 		return &messages.ArgumentError{Op: "transaction", Argument: "fn", Problem: "must not be nil"}
 	}
-	tx, err := s.db.BeginTx(ctx, nil)
+	tx, err := s.db.BeginTx(ctx, options)
 	if err != nil {
 		return s.wrap(ctx, "begin", err)
 	}
@@ -325,6 +334,18 @@ func Migrate(ctx context.Context, s *SQL) error {
 	if s == nil {
 		return &messages.ArgumentError{Op: "migrate", Argument: "store", Problem: "must not be nil"}
 	}
+	// The first connections to a new SQLite file race for its change to WAL, and those
+	// that lose are told at once, whatever their busy timeout.
+	policy := Policy{Attempts: messages.Unlimited, Deadline: 10 * time.Second, Base: 5 * time.Millisecond, Cap: 100 * time.Millisecond, Clock: s.config.Clock}
+	err := Retry(ctx, policy, nil, func(ctx context.Context, _ int) error { return s.migrate(ctx) })
+	var stopped *StoppedError
+	if errors.As(err, &stopped) && stopped.Last != nil {
+		return stopped.Last
+	}
+	return err
+}
+
+func (s *SQL) migrate(ctx context.Context) error {
 	return s.Transact(ctx, func(tx *sql.Tx) error {
 		for _, statement := range append([]string{s.dialect.lockSchema}, s.dialect.schema...) {
 			if statement == "" {

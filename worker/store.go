@@ -14,7 +14,8 @@ import (
 // with T = *sql.Tx; workertest.Memory is one for the simulation. An application calls
 // [Apply], [Outbox] and [Prune], seldom the methods themselves.
 //
-// All of them but Transact and Clock run inside a transaction of Transact.
+// All of them but Clock, Transact and View run inside a transaction; those that only
+// read, in one of either kind.
 type Store[T any] interface {
 	// Clock is what keys and intents are dated with.
 	Clock() Clock
@@ -24,6 +25,9 @@ type Store[T any] interface {
 	// or panics, or ctx ends before the commit, whether or not fn returns then.
 	// Errors: fn's own, unchanged; [*StoreError].
 	Transact(ctx context.Context, fn func(tx T) error) error
+	// View is Transact for reading: where the database can, it waits for no writer and
+	// lets none wait.
+	View(ctx context.Context, fn func(tx T) error) error
 
 	// PutKey records a key, unless it is known: then it returns the row that is there
 	// and changes nothing. Of two transactions with one key the second waits here for

@@ -551,7 +551,9 @@ func (l *lab) shoot(ctx context.Context, slots []*labSlot, done *atomic.Int64, p
 			if sleep(ctx, time.Duration(random.Int64N(int64(4*labWork)))) != nil {
 				return
 			}
-			if p := slots[random.IntN(len(slots))].get(); p != nil {
+			// Starting takes a process longer than a credit. So that the shots do not all
+			// fall there, every other one is for a process that has begun to work.
+			if p := slots[random.IntN(len(slots))].get(); p != nil && (shot%2 == 0 || p.served.Load()) {
 				hit = p.kill()
 			}
 			if !hit && done.Load() >= int64(c.jobs) {

@@ -18,6 +18,7 @@ type labProcess struct {
 	stdin  io.WriteCloser
 	orders *json.Encoder
 	lines  *bufio.Scanner
+	served atomic.Bool // it has answered an order
 	doomed atomic.Bool // somebody has killed it, or it was told to die
 	ended  sync.Once
 	byKill bool // it did not end by itself
@@ -59,6 +60,7 @@ func (p *labProcess) ask(order labOrder) (reply labReply, err error) {
 	if err := json.Unmarshal(p.lines.Bytes(), &reply); err != nil {
 		return reply, fmt.Errorf("answer of a worker process: %w", err)
 	}
+	p.served.Store(true)
 	if reply.Error != "" {
 		return reply, errors.New(reply.Error)
 	}

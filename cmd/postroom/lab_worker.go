@@ -28,7 +28,8 @@ type labOrder struct {
 	// Job and Amount are the credit; its id is the key.
 	Job    string `json:"job,omitempty"`
 	Amount int64  `json:"amount,omitempty"`
-	// Work is how long the credit takes, half of it inside the transaction.
+	// Work is how long the credit takes: a third before the transaction, a third inside
+	// it, and a third after its commit and before the answer.
 	Work time.Duration `json:"work,omitempty"`
 	// Dedupe has the receiver apply by key.
 	Dedupe bool `json:"dedupe,omitempty"`
@@ -151,7 +152,7 @@ func carryOut(ctx context.Context, bank, receiver *labBank, order labOrder) (rep
 		die(workertest.AfterCommit)
 
 	case creditSafely:
-		time.Sleep(order.Work / 2)
+		time.Sleep(order.Work / 3)
 		store := workertest.Probe(bank.store, die)
 		outbox, err := worker.NewOutbox(store, nil, worker.OutboxConfig{Name: "receiver"})
 		if err != nil {
@@ -163,10 +164,11 @@ func carryOut(ctx context.Context, bank, receiver *labBank, order labOrder) (rep
 			if err := credit(ctx, tx, order.Job, order.Amount); err != nil {
 				return err
 			}
-			time.Sleep(order.Work - order.Work/2)
+			time.Sleep(order.Work / 3)
 			return outbox.Add(ctx, tx, worker.Intent{ID: order.Job, Order: order.Job, Payload: payload})
 		})
-		reply.Again = !applied
+		time.Sleep(order.Work / 3)
+		reply.Again = !applied && err == nil
 		return reply, err
 
 	case dispatchOnce:

@@ -92,12 +92,15 @@ func (m *Memory) Transact(ctx context.Context, fn func(tx *Tx) error) error {
 	if err != nil {
 		return err
 	}
-	defer func() { tx.end(false) }() // fn failed or panicked
+	defer func() { _ = tx.end(false) }() // fn failed or panicked; after a commit it is nothing
 	if err := fn(tx); err != nil {
 		return err
 	}
 	return tx.end(true)
 }
+
+// View implements [worker.Store]. It waits for writers, as the simplest database does.
+func (m *Memory) View(ctx context.Context, fn func(tx *Tx) error) error { return m.Transact(ctx, fn) }
 
 // begin waits until no other transaction runs.
 func (m *Memory) begin(ctx context.Context) (*Tx, error) {
