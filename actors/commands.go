@@ -158,8 +158,9 @@ type (
 	// returned says that a flagged slot's handler has returned.
 	returned struct{ slot *slot }
 
-	// tick is a consumer's alarm clock.
-	tick struct{}
+	// tick is a consumer's alarm clock, firstTick asks for it to be set.
+	tick      struct{}
+	firstTick struct{}
 
 	// restart is the end of a crashed worker's wait.
 	restart struct{ worker *worker }

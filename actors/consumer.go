@@ -70,12 +70,12 @@ type consumer struct {
 	tickFor time.Duration // between ticks
 
 	inbox   inbox
-	held    []*chunk // may have slots that are not over
+	scratch []*chunk // see holds
 	workers []*worker
 	policy  supervisor.Policy
 
 	timer   actorkit.Timer
-	ticking bool
+	ticking atomic.Bool // a tick is on its way
 
 	ending    bool
 	settling  bool           // everything unstarted was given back; only handlers are left
@@ -130,6 +130,7 @@ func (s consumerShell) Started(c *actorkit.Context) {
 		w.self = address
 		s.workers = append(s.workers, w)
 	}
+	s.reopen()
 	answer := answerWith(func(a messages.Answer) { s.self.Send(&attachAnswered{a.Err}) })
 	s.queue.Address.Send(&attach{Asked: messages.Asked{Reply: answer}, consumer: s.public})
 }
@@ -149,6 +150,8 @@ func (s consumerShell) handle(c *actorkit.Context, msg any) {
 		s.receive(msg)
 	case *tick:
 		s.tick(c)
+	case *firstTick:
+		s.armIn(s.tickFor)
 	case *returned:
 		s.returned(c, msg.slot)
 	case *leaseLost:
@@ -185,15 +188,13 @@ func (k *consumer) attached(c *actorkit.Context, err error) {
 	k.started.Resolve(messages.Answer{Value: k.public})
 }
 
-// receive takes deliveries in and wakes a worker for each while there are idle ones.
-func (k *consumer) receive(ch *chunk) {
-	if k.ending || k.standing() == 0 { // it was under way when that came about
-		k.giveBack(messages.Ref{}, takeBack([]*chunk{ch}))
-		return
+// deliver takes deliveries in and wakes a worker for each while there are idle
+// ones. The queue calls it, on its own goroutine. False: nobody can work on them, and
+// they are to be sent to the consumer, which gives them back.
+func (k *consumer) deliver(ch *chunk) bool {
+	if !k.inbox.push(ch) {
+		return false
 	}
-	k.compact()
-	k.held = append(k.held, ch)
-	k.inbox.push(ch)
 	woken := 0
 	for _, w := range k.workers {
 		if woken == len(ch.slots) {
@@ -203,37 +204,31 @@ func (k *consumer) receive(ch *chunk) {
 			woken++
 		}
 	}
-	k.arm()
+	if !k.ticking.Load() && k.ticking.CompareAndSwap(false, true) {
+		k.self.Send(&firstTick{})
+	}
+	return true
 }
 
-// compact forgets chunks whose leases are all over. At most Prefetch leases run, so
-// looking only when twice as many chunks are held costs O(1) a chunk.
-func (k *consumer) compact() {
-	if len(k.held) < 2*k.config.Prefetch+16 {
-		return
+// receive is for deliveries that came when nobody could work on them.
+func (k *consumer) receive(ch *chunk) {
+	if k.ending || k.standing() == 0 || !k.deliver(ch) {
+		k.giveBack(messages.Ref{}, takeBack([]*chunk{ch}))
 	}
-	kept := k.held[:0]
-	for _, ch := range k.held {
-		if ch.live() {
-			kept = append(kept, ch)
-		}
-	}
-	clear(k.held[len(kept):])
-	k.held = kept
 }
 
-func (ch *chunk) live() bool {
-	for i := range ch.slots {
-		if ch.slots[i].state.Load() != slotOver {
-			return true
-		}
-	}
-	return false
+// reopen opens the inbox while somebody can work, and shuts it when nobody can.
+func (k *consumer) reopen() { k.inbox.setOpen(!k.ending && k.standing() > 0) }
+
+// holds is every chunk that may have leases which are not over.
+func (k *consumer) holds() []*chunk {
+	k.scratch = k.inbox.all(k.scratch[:0])
+	return k.scratch
 }
 
 // slots calls fn for each lease that is not over.
 func (k *consumer) slots(fn func(s *slot, state uint32)) {
-	for _, ch := range k.held {
+	for _, ch := range k.holds() {
 		for i := range ch.slots {
 			s := &ch.slots[i]
 			if state := s.state.Load(); state != slotOver {
@@ -246,7 +241,6 @@ func (k *consumer) slots(fn func(s *slot, state uint32)) {
 // tick touches the leases held, ends handlers that ran too long, and reports those
 // that went on regardless (SPEC C3, C4, C5).
 func (k *consumer) tick(c *actorkit.Context) {
-	k.ticking = false
 	now := c.Now()
 	alive := &keepAlive{consumer: k}
 	next := k.tickFor
@@ -332,6 +326,7 @@ func (k *consumer) standing() int {
 // capacityChanged tells the queue how many leases the standing workers can serve,
 // and gives back what waits when there are none.
 func (k *consumer) capacityChanged() {
+	k.reopen()
 	if k.ending {
 		return
 	}
@@ -345,7 +340,7 @@ func (k *consumer) capacityChanged() {
 	}
 	k.queue.Address.Send(&effectivePrefetch{consumer: k, n: share})
 	if n == 0 { // behind the other, or they would come straight back
-		k.giveBack(messages.Ref{}, takeBack(k.held))
+		k.giveBack(messages.Ref{}, takeBack(k.holds()))
 	}
 }
 
@@ -427,7 +422,7 @@ func (s consumerShell) ChildFailed(c *actorkit.Context, child *actorkit.Address,
 	decision := k.policy.Decide(&w.history, c.Now(), k.broker.runtime.Draw("restart", k.tag, w.crashes))
 	w.crashes++
 	k.capacityChanged()
-	k.giveBack(messages.Ref{}, takeBack(k.held))
+	k.giveBack(messages.Ref{}, takeBack(k.holds()))
 	if k.ending {
 		k.endIfDone(c)
 		return
@@ -485,6 +480,7 @@ func (k *consumer) stop(c *actorkit.Context, m *stopConsumer) {
 		return
 	}
 	k.ending = true
+	k.reopen()
 	k.reason = m.reason
 	k.public.gone.Store(true)
 	k.queue.Address.Send(&detach{consumer: k})
@@ -494,7 +490,7 @@ func (k *consumer) detached(c *actorkit.Context) {
 	k.settling = true
 	refs := k.cancelled
 	k.cancelled = nil
-	slots := takeBack(k.held)
+	slots := takeBack(k.holds())
 	if len(refs) == 0 {
 		k.giveBack(messages.Ref{}, slots)
 	}
@@ -515,7 +511,8 @@ func (k *consumer) queueGone(c *actorkit.Context, reason error) {
 		k.reason = reason
 	}
 	k.ending, k.settling = true, true
-	takeBack(k.held)
+	k.reopen()
+	takeBack(k.holds())
 	k.abort(reason)
 	k.answerCancelled()
 	k.endIfDone(c)
@@ -569,27 +566,17 @@ func (s consumerShell) Ended(*actorkit.Context) {
 
 // ---- the clock ----
 
-func (k *consumer) arm() {
-	if !k.ticking {
-		k.armIn(k.tickFor)
-	}
-}
-
 // armIn sets the next tick, or none when nothing is held: an idle consumer wakes
 // for nothing.
 func (k *consumer) armIn(d time.Duration) {
-	busy := false
-	for _, ch := range k.held {
-		if busy = ch.live(); busy {
-			break
+	if !k.inbox.busy() {
+		k.ticking.Store(false)
+		// What was delivered in between saw the old value, and asked for no tick.
+		if !k.inbox.busy() || !k.ticking.CompareAndSwap(false, true) {
+			clear(k.scratch) // or it would keep the last deliveries alive
+			return
 		}
 	}
-	if !busy {
-		clear(k.held)
-		k.held = k.held[:0]
-		return
-	}
-	k.ticking = true
 	if k.timer == nil {
 		self := k.self
 		k.timer = k.broker.runtime.AfterFunc(d, func() { self.Send(&tick{}) })

@@ -96,7 +96,8 @@ func (a *attached) slot(guess int) *slot {
 			return &last.slots[len(last.slots)-1]
 		}
 	}
-	k := &chunk{slots: make([]slot, 1, guess)}
+	k := newChunk(guess)
+	k.slots = k.slots[:1]
 	a.chunks = append(a.chunks, k)
 	return &k.slots[0]
 }
@@ -137,7 +138,9 @@ func (q *workQueue) flush(c *actorkit.Context) {
 
 func (q *workQueue) flushTo(a *attached) {
 	for _, k := range a.chunks {
-		a.inner.self.Send(k)
+		if !a.inner.deliver(k) {
+			a.inner.self.Send(k)
+		}
 	}
 	clear(a.chunks)
 	a.chunks = a.chunks[:0]

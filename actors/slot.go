@@ -91,39 +91,98 @@ func (s *slot) Fail(err error) {
 }
 
 // chunk is the deliveries of one turn of the queue for one consumer: one
-// allocation and one message however many they are.
+// allocation and one hand-over however many they are.
 type chunk struct{ slots []slot }
 
 // chunkMax bounds a chunk, because one slow handler keeps all of it in memory.
 const chunkMax = 64
 
-// inbox is where a consumer's deliveries wait for a free worker. Like a mailbox it
-// has a mutex of its own; several workers take from it.
-type inbox struct {
-	mu     sync.Mutex
-	chunks []*chunk
-	next   int // in chunks[0]
+// newChunk has room for about n slots.
+func newChunk(n int) *chunk {
+	if n > 1 {
+		return &chunk{slots: make([]slot, 0, n)}
+	}
+	single := &struct { // one allocation for the two
+		chunk
+		slot [1]slot
+	}{}
+	single.slots = single.slot[:0]
+	return &single.chunk
 }
 
-func (b *inbox) push(c *chunk) {
+func (ch *chunk) live() bool {
+	for i := range ch.slots {
+		if ch.slots[i].state.Load() != slotOver {
+			return true
+		}
+	}
+	return false
+}
+
+// inbox is where a consumer's deliveries wait for a free worker. Like a mailbox it
+// has a mutex of its own: the queue puts in, on its own goroutine, which spares a
+// hop through the consumer; the workers take out; the consumer looks after what is
+// held and says when nobody can work on more.
+type inbox struct {
+	mu      sync.Mutex
+	open    bool     // somebody can work on what comes
+	held    []*chunk // may have slots that are not over, oldest first
+	waiting []*chunk // those with slots that no worker has looked at
+	first   int      // in waiting
+	next    int      // in waiting[first]
+	tidyAt  int      // held is looked through when it has grown to this
+}
+
+// push takes deliveries in, or refuses them when the inbox is shut.
+func (b *inbox) push(c *chunk) bool {
 	b.mu.Lock()
-	b.chunks = append(b.chunks, c)
-	b.mu.Unlock()
+	defer b.mu.Unlock()
+	if !b.open {
+		return false
+	}
+	if len(b.held) >= b.tidyAt {
+		b.tidy()
+	}
+	b.held = append(b.held, c)
+	if len(b.waiting) == cap(b.waiting) && b.first >= cap(b.waiting)/2 && b.first > 0 { // before it grows
+		n := copy(b.waiting, b.waiting[b.first:])
+		clear(b.waiting[n:])
+		b.waiting, b.first = b.waiting[:n], 0
+	}
+	b.waiting = append(b.waiting, c)
+	return true
+}
+
+// tidy forgets chunks whose leases are all over. Those that are not are at most as
+// many as the prefetch, so looking again only when there are twice as many costs
+// O(1) a chunk.
+func (b *inbox) tidy() {
+	kept := b.held[:0]
+	for _, ch := range b.held {
+		if ch.live() {
+			kept = append(kept, ch)
+		}
+	}
+	clear(b.held[len(kept):])
+	b.held = kept
+	b.tidyAt = 2*len(kept) + 16
 }
 
 // pop returns the next slot, or nil. Some may have been taken back meanwhile.
 func (b *inbox) pop() *slot {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.chunks) == 0 {
+	if b.first == len(b.waiting) {
 		return nil
 	}
-	c := b.chunks[0]
+	c := b.waiting[b.first]
 	s := &c.slots[b.next]
 	if b.next++; b.next == len(c.slots) {
-		n := copy(b.chunks, b.chunks[1:])
-		b.chunks[n] = nil
-		b.chunks, b.next = b.chunks[:n], 0
+		b.waiting[b.first] = nil
+		b.first, b.next = b.first+1, 0
+		if b.first == len(b.waiting) {
+			b.waiting, b.first = b.waiting[:0], 0
+		}
 	}
 	return s
 }
@@ -132,5 +191,34 @@ func (b *inbox) pop() *slot {
 func (b *inbox) empty() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return len(b.chunks) == 0
+	return b.first == len(b.waiting)
+}
+
+// all appends what is held to a slice, to be gone through without the mutex.
+func (b *inbox) all(to []*chunk) []*chunk {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return append(to, b.held...)
+}
+
+// setOpen says whether somebody can work on what comes. What was pushed before it
+// was shut is held; what comes later is refused: nothing falls in between.
+func (b *inbox) setOpen(open bool) {
+	b.mu.Lock()
+	b.open = open
+	b.mu.Unlock()
+}
+
+// busy reports whether a lease is not over, and forgets those that are when none is.
+func (b *inbox) busy() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, ch := range b.held {
+		if ch.live() {
+			return true
+		}
+	}
+	clear(b.held)
+	b.held = b.held[:0]
+	return false
 }

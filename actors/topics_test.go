@@ -226,9 +226,13 @@ func TestR7_DeadLetterCopiesNeverReturnToAQueueTheyDiedIn(t *testing.T) {
 		for _, q := range []string{"one", "two"} {
 			consume(t, b, q, func(context.Context, *postroom.Delivery) error { return errWork }, postroom.ConsumerConfig{})
 		}
+		// The copies have one id: the second would be a duplicate while the first is there.
+		require.NoError(t, b.Pause(ctx, "two"))
 		_, err := b.Put(ctx, "one", postroom.Envelope{ID: "m", Body: []byte("body"), Headers: map[string]string{"own": "kept"}, ExpiresAt: s.Now().Add(time.Hour)})
 		require.NoError(t, err)
-		s.sleep(3 * time.Hour)
+		s.sleep(time.Hour)
+		require.NoError(t, b.Resume(ctx, "two"))
+		s.sleep(2 * time.Hour)
 		// Died in one, copied to two and last; died in two, copied to last alone.
 		require.Len(t, got, 2)
 		assert.EqualValues(t, 1, stats(t, b, "one").Puts)
