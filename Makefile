@@ -9,9 +9,10 @@ BENCH    ?= .
 COUNT    ?= 10
 REF      ?= main
 PKG      ?= ./...
+SEEDS    ?= 1..100000
 
 .DEFAULT_GOAL := help
-.PHONY: help fmt vet lint test race fuzz bench bench-compare check ci
+.PHONY: help fmt vet lint test race fuzz bench bench-compare mutants campaign check ci
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,6 +49,12 @@ bench-compare: ## compare the root package's benchmarks that match BENCH with th
 	echo "base: $(REF)"; (cd $$tmp/ref && go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) . >$$tmp/base.txt); \
 	echo "head: work tree"; go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) . >$$tmp/head.txt; \
 	$(BENCHSTAT) base=$$tmp/base.txt head=$$tmp/head.txt
+
+mutants: ## plant each bug of the zoo and count the seeds it takes to find it
+	go run ./cmd/postroom sim mutants
+
+campaign: ## run SEEDS (1..100000) of the simulation with all invariants checked
+	go run ./cmd/postroom sim run --seeds $(SEEDS)
 
 check: fmt vet lint race ## what to run before a commit
 

@@ -15,7 +15,7 @@ import (
 )
 
 // publicPackages are what an embedder can import and read about.
-var publicPackages = []string{".", "messages", "simulation", "supervisor", "router", "actors"}
+var publicPackages = []string{"worker", "worker/workertest", ".", "messages", "simulation", "supervisor", "router", "actors"}
 
 // selfEvident are methods whose name and signature are their contract, as everywhere.
 var selfEvident = []string{"Error", "String", "Unwrap"}

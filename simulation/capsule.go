@@ -160,8 +160,15 @@ type capsuleCheckpoint struct {
 	Hash  uint64 `json:"hash,string"`
 }
 
-// Write writes the file.
+// ErrOwnWorld refuses to write a capsule of a scenario that has a world of its own: the
+// plan alone would not replay it, and its text does.
+var ErrOwnWorld = errors.New("capsule: the run is of a scenario with a world of its own; keep that text instead")
+
+// Write writes the file. Errors: [ErrOwnWorld], and what writing to it says.
 func (c *Capsule) Write(to io.Writer) error {
+	if c.Plan.Spec == ScenarioSpec {
+		return ErrOwnWorld
+	}
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)
 	encoder.SetEscapeHTML(false)

@@ -89,6 +89,14 @@ func TestACapsuleOfAnotherVersionIsRefused(t *testing.T) {
 	require.Equal(t, "plan", version.What)
 }
 
+func TestAScenariosOwnWorldIsKeptAsItsText(t *testing.T) {
+	s, err := ParseScenario("world queue=mail\nput m1\n")
+	require.NoError(t, err)
+	r, err := s.Run()
+	require.NoError(t, err)
+	require.ErrorIs(t, CapsuleOf(&r).Write(&bytes.Buffer{}), ErrOwnWorld)
+}
+
 func TestADamagedCapsuleIsRefused(t *testing.T) {
 	_, r := plantedRun(t)
 	text := written(t, CapsuleOf(&r))

@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math/bits"
@@ -107,6 +108,10 @@ func (x *Exhaustion) String() string {
 	return b.String()
 }
 
+// ErrNotExhaustible refuses a spec with handlers of mode Bubble: the simulation does not
+// make their steps, so it cannot try every order of them.
+var ErrNotExhaustible = errors.New("handlers in a bubble cannot be searched exhaustively; make them Inline or Script")
+
 // Exhaustive is the small world of an exhaustive search: one queue, two workers, two
 // producers with a message each, two attempts.
 func Exhaustive() Spec {
@@ -135,8 +140,10 @@ func Exhaustive() Spec {
 // every actor did and in which order it got its messages, is not gone into again.
 //
 // What it proves is in the result's Bound. In particular timers of one instant ring in
-// the order they were set, and time passes only when nobody can move; what code outside
-// of mailboxes shares in memory is not seen.
+// the order they were set, and time passes only when nobody can move. What code outside
+// of mailboxes shares in memory is not seen: two handlers that write one variable count
+// as independent, and a rule of [World.Always] about several actors at once sees the
+// orders that were run and not their swaps.
 func (s Spec) Exhaust(b Bound) *Exhaustion {
 	began := stopwatch()
 	b = b.withDefaults()
@@ -190,17 +197,20 @@ func (b *Bound) text() string {
 	for _, name := range slices.Sorted(maps.Keys(b.Settings)) {
 		set += fmt.Sprintf(", %s=%d", name, b.Settings[name])
 	}
-	return fmt.Sprintf("at most %d messages, %d workers, %d %s), settings %s, seed %d; "+
+	return fmt.Sprintf("messages ≤ %d, workers ≤ %d, in one run ≤ %d %s), settings %s, seed %d; "+
 		"every order of steps from the first put to the end, turns of up to %d messages; timers of one instant in the order they were set; "+
 		"time passes only when nobody can move; memory shared outside of messages is not seen", b.Messages, b.Workers, max(0, b.Crashes), what, set, b.Seed, b.Turn)
 }
 
 // smallPlan is the spec's plan cut down to the bound.
 func (s Spec) smallPlan(b *Bound) (Plan, error) {
+	if s.needsBubble(Plan{Format: PlanFormat, Spec: s.Name, Seed: b.Seed}) {
+		return Plan{}, ErrNotExhaustible
+	}
 	s.NoEvents = true
 	r := s.Run(b.Seed)
 	if r.Err != "" {
-		return Plan{}, fmt.Errorf("%s", r.Err)
+		return Plan{}, errors.New(r.Err)
 	}
 	p := r.Plan
 	p.Strategy, p.Faults, p.Decisions = Given, nil, nil

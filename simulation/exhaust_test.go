@@ -21,16 +21,40 @@ func tiny(workers, messages int) Spec {
 }
 
 func TestTwoWorkersTwoMessagesOneCrashAreSearchedToTheEnd(t *testing.T) {
+	b := Bound{}
+	if testing.Short() {
+		b.Turn = 1 // a quarter of the time
+	}
 	began := cpu()
-	x := Exhaustive().Exhaust(Bound{})
+	x := Exhaustive().Exhaust(b)
 	spent := cpu() - began
 	t.Logf("processor %v\n%v", spent.Round(time.Millisecond), x)
 	require.Empty(t, x.Err)
 	require.Empty(t, x.Failures)
 	require.True(t, x.Complete)
 	require.Equal(t, 1, x.Faults)
-	require.Greater(t, x.States, 10_000)
+	require.Greater(t, x.States, 1000)
 	require.Less(t, spent, time.Minute, "the bound of the issue")
+}
+
+// TestACrashOfTheBrokersOwnIsSearchedToTheEnd crashes each actor of the broker before
+// and after each message that changes something, in every schedule.
+func TestACrashOfTheBrokersOwnIsSearchedToTheEnd(t *testing.T) {
+	if testing.Short() {
+		t.Skip("several seconds")
+	}
+	var faults []Fault
+	for _, point := range ActorPoints {
+		for _, k := range []Kind{KindAccepted, KindStart} {
+			faults = append(faults, Fault{Kind: FaultActor, Anchor: Anchor{Event: k, Message: "m1"}, Point: point})
+		}
+	}
+	x := Exhaustive().Exhaust(Bound{Faults: faults})
+	t.Log(x)
+	require.Empty(t, x.Failures)
+	require.Empty(t, x.Err)
+	require.True(t, x.Complete)
+	require.Equal(t, len(faults)+1, x.Searches)
 }
 
 // TestReductionsLoseNoHistory compares with a search that tries every order of steps:
@@ -40,14 +64,19 @@ func TestReductionsLoseNoHistory(t *testing.T) {
 		name              string
 		workers, messages int
 		crashes           int
+		faults            []Fault
 	}{
-		{"1 worker, 1 message, 1 crash", 1, 1, 1},
-		{"2 workers, 1 message, 1 crash", 2, 1, 1},
-		{"1 worker, 2 messages", 1, 2, -1},
-		{"2 workers, 2 messages", 2, 2, -1},
+		{"a crash, 1 worker", 1, 1, 1, []Fault{{Kind: FaultCrash, Anchor: AfterEffect("m1", 1)}}},
+		{"a crash, 2 workers", 2, 1, 1, []Fault{{Kind: FaultCrash, Anchor: OnReturn("m1", 1)}}},
+		{"1 worker, 2 messages", 1, 2, -1, nil},
+		{"2 workers, 2 messages", 2, 2, -1, nil},
+		{"settles at the deadline", 2, 1, 1, []Fault{{Kind: FaultAckLate, Anchor: OnStart("m1", 1)}, {Kind: FaultExtendLate, Anchor: OnStart("m1", 1)}}},
+		{"a zombie", 2, 1, 1, []Fault{{Kind: FaultZombie, Anchor: OnStart("m1", 1)}}},
+		{"an unknown put", 2, 1, 1, []Fault{{Kind: FaultPutUnknown, Anchor: OnPut("m1", 1)}}},
+		{"queue commands", 1, 1, 1, []Fault{{Kind: FaultPurge, Anchor: OnStart("m1", 1)}, {Kind: FaultDrain, Anchor: OnStart("m1", 1), For: time.Second}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			b := Bound{Messages: c.messages, Workers: c.workers, Crashes: c.crashes, naive: true}
+			b := Bound{Messages: c.messages, Workers: c.workers, Crashes: c.crashes, Faults: c.faults, Turn: 2, naive: true}
 			all := tiny(c.workers, c.messages).Exhaust(b)
 			require.True(t, all.Complete, all)
 			b.naive = false

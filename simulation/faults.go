@@ -533,7 +533,7 @@ func (j *job) suffer(a *armed) {
 }
 
 func (j *job) emitFault(k Kind, a *armed, detail string) {
-	e := j.worker.event(k)
+	e := j.event(k)
 	e.Message, e.Tag, e.Detail, e.Cause = j.name, j.d.Tag, detail, a.event
 	j.last = j.worker.emit(e)
 	j.noteWork()

@@ -84,8 +84,29 @@ func Rand(ctx context.Context, purpose string) uint64 {
 // a goroutine in a bubble and in production.
 func Go(ctx context.Context, fn func(ctx context.Context)) {
 	if j := jobOf(ctx); j.isInline() {
-		j.worker.lab.rt.Go("child of "+j.worker.name, func() { fn(ctx) })
+		j.worker.lab.rt.Go("child of "+j.worker.name, func() {
+			defer j.childEnded()
+			fn(ctx)
+		})
 		return
 	}
 	go fn(ctx)
+}
+
+// childEnded is the end of a child, deferred. A child that the plan crashes takes its
+// worker with it, as a goroutine that panics takes its process; one of a worker that was
+// killed just ends.
+func (j *job) childEnded() {
+	value := recover()
+	if value == nil {
+		return
+	}
+	c, ours := value.(*crash)
+	if !ours {
+		panic(value)
+	}
+	if j.doomed == nil {
+		j.doomed = c
+		j.ctx.kill(j.worker.lab)
+	}
 }

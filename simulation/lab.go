@@ -94,6 +94,8 @@ type lab struct {
 	actorDown bool           // some actor of the broker crashed: what it was told may be lost
 	newsDown  bool           // and it was none of the queues': announcements may be lost
 
+	onTheirWay map[tagKey][]uint64 // incarnations of the receipts that handlers settle by
+
 	waiters []*waiter
 
 	instant       time.Time // L5: events at one instant
@@ -628,7 +630,7 @@ func (l *lab) listen(n postroom.Notice) {
 		}
 	case messages.ActorCrashed:
 		l.actorDown = true
-		l.newsDown = l.newsDown || !strings.HasPrefix(n.Actor, "queue-")
+		l.newsDown = l.newsDown || !strings.Contains(n.Actor, "#") // a queue: mail#1
 		if _, ours := n.Reason.(*crash); ours || l.over {
 			return
 		}

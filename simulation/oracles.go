@@ -120,7 +120,7 @@ func (x *External) note(j *job, key, detail string) {
 	} else {
 		f.message, f.tag, f.fenced, f.generation = j.name, j.d.Tag, j.over, l.accepted[j.name]
 		j.effects++
-		e := j.worker.event(KindEffect)
+		e := j.event(KindEffect)
 		e.Queue, e.Message, e.Tag, e.Attempt, e.Deliveries = j.d.Queue(), j.name, j.d.Tag, j.d.Attempt, j.d.Deliveries
 		e.Detail, e.Cause = text, j.last
 		if j.over {
@@ -319,7 +319,7 @@ func (l *lab) atRest() {
 // untold returns a handler whose lease ran out and whose context goes on (SPEC Q10);
 // the one that began first.
 func (l *lab) untold() (first *job) {
-	if l.actorDown {
+	if l.newsDown {
 		return nil // the news may have been lost in the crash
 	}
 	for _, j := range l.jobs {
@@ -388,7 +388,7 @@ func (l *lab) judgeEnd() {
 	l.judgeQueue(drained)
 	c := &l.result.Categories
 	for _, key := range slices.Sorted(maps.Keys(l.deaths)) {
-		if l.deaths[key] > 0 && !l.actorDown {
+		if l.deaths[key] > 0 && !l.newsDown {
 			c.DeadUnannounced++
 			l.object("safety", "I17", "death not announced", key+" died and nobody heard of it")
 		}

@@ -115,6 +115,12 @@ func drawScenario(t *rapid.T) *Scenario {
 			Queue: rapid.SampledFrom([]string{"", "mail"}).Draw(t, "queue"), At: drawDuration(t, "at"), Priority: rapid.IntRange(0, 9).Draw(t, "priority"),
 			Delay: drawDuration(t, "delay"), Work: drawDuration(t, "work")})
 	}
+	for i := range s.Plan.Faults { // in a world of the text everybody must be known
+		f := &s.Plan.Faults[i]
+		if _, expected := s.unknown(f); expected != "" {
+			f.Worker, f.Queue, f.Anchor.Worker, f.Anchor.Queue, f.Anchor.Message = "", "mail", "", "", ""
+		}
+	}
 	return s
 }
 
@@ -175,6 +181,9 @@ func TestAScenarioWithAnErrorIsRefusedWithItsPlace(t *testing.T) {
 		{world + "at grant m1#1 worker hang -1s\n", 2, 27, "not negative"},
 		{world + "at grant m1#1 worker hang 1s 2s\n", 2, 30, "one of worker"},
 		{world + "at grant#1 m1#2 crash\n", 2, 12, "one #number"},
+		{world + "at grant m9#1 worker crash\n", 2, 10, "a message that is put"},
+		{world + "put m1\nat grant m1 queue=letters worker crash\n", 3, 19, "a queue: mail"},
+		{"world queue=mail workers=2\nput m1\nat +1s worker kill 3s worker=w-3\n", 3, 30, "a worker: w-1, w-2"},
 		{world + "calm soon\n", 2, 6, "a duration"},
 		{world + "pick 1=2 1=3\n", 2, 10, "a decision after 1"},
 		{world + "pick 1=0\n", 2, 6, "with a pick from 1"},

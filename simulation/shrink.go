@@ -107,8 +107,7 @@ func (s Spec) Shrink(p Plan, o Shrink) (*Shrunk, error) {
 		return nil, err
 	}
 	k := &shrinker{spec: s, began: began, budget: o.Budget, progress: o.Progress, out: &Shrunk{}}
-	k.spec.NoEvents = false
-	r, again := k.run(p), k.run(p)
+	again, r := k.run(p, true), k.run(p, false)
 	switch {
 	case !r.Failed():
 		return nil, ErrPasses
@@ -159,9 +158,10 @@ type shrinker struct {
 	schedules int  // how many other schedules a step is tried with
 }
 
-// run is one replay.
-func (k *shrinker) run(p Plan) Result {
+// run is one replay. Most show nothing, so their events are not kept.
+func (k *shrinker) run(p Plan, quiet bool) Result {
 	k.out.Replays++
+	k.spec.NoEvents = quiet
 	return k.spec.Replay(p)
 }
 
@@ -211,12 +211,12 @@ func (k *shrinker) try(step string, p Plan) bool {
 }
 
 func (k *shrinker) tryOnce(step string, p Plan) bool {
-	r := k.run(p.Clone())
-	if r.Signature() != k.out.Signature {
+	again := k.run(p, true)
+	if again.Signature() != k.out.Signature {
 		return false
 	}
-	again := k.run(p)
-	if again.Signature() != k.out.Signature || again.TraceHash != r.TraceHash {
+	r := k.run(p, false)
+	if r.Signature() != k.out.Signature || r.TraceHash != again.TraceHash {
 		return false
 	}
 	k.adopt(r)

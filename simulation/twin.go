@@ -464,6 +464,7 @@ func (t *twin) settle(now time.Time, verb messages.Verb, tag uint64, got, want f
 	t.begin(verb.String(), verb)
 	defer t.guard()
 	t.settleBy = t.lab.settling(t, tag)
+	t.lab.checkReceipt(t, verb, tag)
 	at, err := got()
 	wantAt, wantErr := want()
 	invariant := "I10"

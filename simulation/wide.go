@@ -10,7 +10,7 @@ import (
 )
 
 // Wide is the world of what [Standard] leaves out: handlers that settle by themselves
-// and then work on, a queue that catches copies of dead letters and every announcement
+// and then work on, acks that come when all is over, a queue that catches copies of dead letters and every announcement
 // of the broker, and dies of them.
 func Wide() Spec {
 	return Spec{Name: "wide", Build: func(w *World) {
@@ -35,7 +35,7 @@ func Wide() Spec {
 			Manual: manual, Concurrency: Choose(w, "concurrency", 1, 2), NoHeartbeat: Choose(w, "heartbeat", false, true),
 		})
 		w.Workers("n", 2, news, Inline(weary), postroom.ConsumerConfig{})
-		w.Produce("api", jobs, Over(8*time.Second, w.Between("items", 1, 8)), func(d Draw, _ int) postroom.Envelope {
+		w.Produce("api", jobs, Over(8*time.Second, w.Between("items", 1, 12)), func(d Draw, _ int) postroom.Envelope {
 			return postroom.Envelope{Priority: d.N("priority", 3)}
 		})
 		w.Go(func() {
@@ -58,11 +58,17 @@ func Wide() Spec {
 func byHand(w *World, desk *External) postroom.Handler {
 	return func(ctx context.Context, d *postroom.Delivery) error {
 		of := func(purpose string, n uint64) uint64 { return Rand(ctx, purpose) % n }
-		wait := ctx
-		if of("deaf", 3) == 0 {
-			wait = context.WithoutCancel(ctx)
+		wait, longest := ctx, uint64(20)
+		if of("deaf", 3) == 0 { // it hears of nothing, and for long
+			wait, longest = context.WithoutCancel(ctx), 60
 		}
-		_ = Sleep(wait, time.Duration(of("before", 20))*100*time.Millisecond)
+		_ = Sleep(wait, time.Duration(of("before", longest))*100*time.Millisecond)
+		if of("later", 3) == 0 { // somebody it has told of the delivery acks it too, much later
+			Go(context.WithoutCancel(ctx), func(ctx context.Context) {
+				_ = Sleep(ctx, time.Duration(1+of("much later", 80))*100*time.Millisecond)
+				_ = d.Ack(ctx)
+			})
+		}
 		if err := desk.Do(ctx, d.ID, ""); err != nil {
 			return err
 		}

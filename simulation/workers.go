@@ -363,7 +363,7 @@ func (k *worker) handle(ctx context.Context, d *postroom.Delivery) (err error) {
 	case modeScript:
 		err = j.script(k.pool.mode)
 	case modeInline:
-		err = k.pool.mode.handler(j.ctx, d)
+		err = k.pool.mode.handler(j.ctx, l.overhear(d))
 	case modeBubble:
 		err = l.inBubble(j, k.pool.mode.handler)
 	}
@@ -375,9 +375,18 @@ func (k *worker) handle(ctx context.Context, d *postroom.Delivery) (err error) {
 	return j.answer(err)
 }
 
+// event begins an event of the handler, which belongs to the incarnation that began it.
+func (j *job) event(kind Kind) Event {
+	e := j.worker.event(kind)
+	if j.incarnation > 0 {
+		e.Incarnation = j.incarnation
+	}
+	return e
+}
+
 // emit tells of the handler.
 func (j *job) emit(kind Kind, reason string) int {
-	e := j.worker.event(kind)
+	e := j.event(kind)
 	e.Queue, e.Message, e.Tag, e.Attempt, e.Deliveries = j.d.Queue(), j.name, j.d.Tag, j.d.Attempt, j.d.Deliveries
 	e.Reason = reason
 	if e.Cause = j.last; e.Cause == 0 {
