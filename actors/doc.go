@@ -9,9 +9,9 @@
 //
 // A delivery's way through them:
 //
-//	door ──Put──▶ workQueue ──chunk──▶ consumer ──inbox──▶ worker ──slot──▶ workQueue
-//	                 ▲                    │ keepAlive, giveBack, crashed
-//	                 └────────────────────┘
+//	door ──Put──▶ workQueue ──chunk──▶ inbox ──slot──▶ worker ──slot──▶ workQueue
+//	                 ▲                   │ looked after by
+//	                 └──── consumer ─────┘ keepAlive, giveBack, crashed
 //
 // Only workers, subscribers and reporters run user code, and only they may block.
 // Every other actor's state lives in a value that outlives its actor, so a panic
