@@ -136,7 +136,8 @@ func Exhaustive() Spec {
 // reductions keep it small. Sleep sets (Godefroid, 1996) leave out schedules that only
 // swap neighbouring independent steps: those that touch no actor, mailbox, waiting
 // coroutine or instant of a timer in common. A consumer and its workers count as one,
-// because they share memory. And a state that was reached before, by the hash of what
+// because they share memory, and a queue's step touches every consumer that it grants a
+// lease to, because it puts the delivery into that one's inbox itself. And a state that was reached before, by the hash of what
 // every actor did and in which order it got its messages, is not gone into again.
 //
 // What it proves is in the result's Bound. In particular timers of one instant ring in
@@ -255,7 +256,9 @@ type exploration struct {
 	began   func() time.Duration
 	faults  []Fault
 	objects map[string]int // by name, for all searches
-	reached map[int]bool   // faults that struck in some schedule
+	// consumers are the objects that are consumers.
+	consumers []int
+	reached   map[int]bool // faults that struck in some schedule
 }
 
 // sets searches every set of faults, those of few first, and reports whether it came to
@@ -300,7 +303,7 @@ func (e *exploration) sets(p Plan) bool {
 // search runs every schedule of a plan. It returns which of the faults could have
 // struck in one of them.
 func (e *exploration) search(p Plan) (seen map[int]bool, complete bool) {
-	x := &explorer{exploration: e, visited: map[uint64]map[string]objectSet{}, seen: map[int]bool{}}
+	x := &explorer{exploration: e, plan: &p, visited: map[uint64]map[string]objectSet{}, seen: map[int]bool{}}
 	e.out.Searches++
 	spec := e.spec
 	spec.search, spec.NoEvents = x, true
@@ -370,6 +373,7 @@ type crossing struct {
 //     independent steps were made since it was put to sleep.
 type explorer struct {
 	*exploration
+	plan    *Plan
 	stack   []crossing
 	visited map[uint64]map[string]objectSet // state → who was asleep there
 	seen    map[int]bool                    // faults whose instant came
@@ -450,6 +454,10 @@ func (x *explorer) event(e *Event) {
 	case KindEnd, KindViolation:
 		x.endStep()
 		x.open = false
+	case KindGrant: // a queue puts a delivery into the consumer's inbox itself, without a message
+		if x.id != "" && e.Consumer != "" {
+			x.touched.add(x.object(consumerObject + e.Consumer))
+		}
 	}
 	for i := range x.faults {
 		a := &x.faults[i].Anchor
@@ -459,11 +467,28 @@ func (x *explorer) event(e *Event) {
 			}
 		}
 	}
+	for i := range x.plan.Faults { // who comes first to its anchor is what it strikes
+		if f := &x.plan.Faults[i]; x.id != "" && f.Anchor.Matches(e) {
+			x.touched.add(x.object("fault " + f.Kind.String() + " " + f.Point))
+		}
+	}
 	if e.Message == "" {
 		return
 	}
-	h := actorkit.Mix(x.perName[e.Message], e.Kind.String()+e.Verb, e.Worker+e.Reason, e.Tag)
-	x.perName[e.Message] = actorkit.Mix(h, "at", "", uint64(e.At))
+	// A history is what each of queue, worker and producer saw of a message: in which order
+	// two of them did something that nobody orders is not part of it.
+	who := "queue"
+	switch e.Kind {
+	case KindPut, KindUnknown:
+		who = "producer"
+	case KindStart, KindEffect, KindReturn, KindCrash, KindHang, KindFault:
+		who = e.Worker
+	case KindAnnounce:
+		who = "subscriber"
+	}
+	who = e.Message + " " + who
+	h := actorkit.Mix(x.perName[who], e.Kind.String()+e.Verb, e.Worker+e.Reason, e.Tag)
+	x.perName[who] = actorkit.Mix(h, "at", "", uint64(e.At))
 }
 
 // decide gives the pick for a decision with a choice.
@@ -583,6 +608,9 @@ func (x *explorer) beginStep(id string) {
 	own := x.object(sharesWith(id))
 	x.before = actorkit.Mix(x.state[own], "step", id, 0)
 	x.touched.add(own)
+	if local := strings.HasPrefix(id, "fault ") || sharesWith(id) != id; local && x.reachesWorkers() {
+		x.touched.add(x.object("workers"))
+	}
 }
 
 // endStep closes the step under way: all that it touched went through it together.
@@ -626,6 +654,28 @@ func (x *explorer) ring(now time.Time) {
 	}
 }
 
+// point is told of a point at which the broker's actors may crash: of those that wait
+// there for one, the first to come is struck.
+func (x *explorer) point(name string) {
+	for i := range x.plan.Faults {
+		if f := &x.plan.Faults[i]; x.id != "" && f.Kind == FaultActor && strings.HasSuffix(name, " "+f.Point) {
+			x.touched.add(x.object("fault " + f.Kind.String() + " " + f.Point))
+		}
+	}
+}
+
+// reachesWorkers reports that a fault of the plan changes, without a message, what any
+// handler looks at.
+func (x *explorer) reachesWorkers() bool {
+	return slices.ContainsFunc(x.plan.Faults, func(f Fault) bool {
+		switch f.Kind {
+		case FaultKill, FaultPause, FaultRestart, FaultRolling, FaultScaleZero, FaultNackStorm, FaultReorder:
+			return true
+		}
+		return false
+	})
+}
+
 // touch notes that the step under way touches whoever runs under this name. A producer
 // opens the search.
 func (x *explorer) touch(name string) {
@@ -661,10 +711,18 @@ func (x *explorer) Posted(to *actorkit.Address, system bool) {
 
 // Taken implements [actorkit.Watcher].
 func (x *explorer) Taken(by *actorkit.Address, system bool) {
-	if x.id == "" || system {
+	if x.id == "" {
 		return
 	}
 	name := by.String()
+	if system {
+		if strings.Contains(name, "/queues/") { // after a crash it hands over what it had not yet
+			for _, c := range x.consumers {
+				x.touched.add(c)
+			}
+		}
+		return
+	}
 	if mail := x.mail[name]; len(mail) > 0 { // none: it was posted before the search began
 		x.got = actorkit.Mix(x.got, "", "", mail[0])
 		x.mail[name] = mail[1:]
@@ -677,9 +735,15 @@ func (x *explorer) object(name string) int {
 	if !ok {
 		i = min(len(x.objects), objectsMax-1)
 		x.objects[name] = i
+		if strings.HasPrefix(name, consumerObject) {
+			x.consumers = append(x.consumers, i)
+		}
 	}
 	return i
 }
+
+// consumerObject is how the objects of consumers are named, before their tag.
+const consumerObject = "consumer "
 
 // sharesWith is the object that a coroutine's state is part of: its own, and for a
 // worker that of its consumer.
@@ -688,8 +752,9 @@ func sharesWith(name string) string {
 	if i := strings.Index(name, consumers); i >= 0 {
 		i += len(consumers)
 		if j := strings.IndexByte(name[i:], '/'); j >= 0 {
-			return name[:i+j]
+			return consumerObject + name[i:i+j]
 		}
+		return consumerObject + name[i:]
 	}
 	return name
 }

@@ -73,6 +73,8 @@ func TestReductionsLoseNoHistory(t *testing.T) {
 		{"settles at the deadline", 2, 1, 1, []Fault{{Kind: FaultAckLate, Anchor: OnStart("m1", 1)}, {Kind: FaultExtendLate, Anchor: OnStart("m1", 1)}}},
 		{"a zombie", 2, 1, 1, []Fault{{Kind: FaultZombie, Anchor: OnStart("m1", 1)}}},
 		{"an unknown put", 2, 1, 1, []Fault{{Kind: FaultPutUnknown, Anchor: OnPut("m1", 1)}}},
+		{"a crash of the queue", 2, 1, 1, []Fault{{Kind: FaultActor, Anchor: Anchor{Event: KindStart, Message: "m1"}, Point: "after *actors.Put"},
+			{Kind: FaultActor, Anchor: Anchor{Event: KindAccepted, Message: "m1"}, Point: "after *actors.Put"}}},
 		{"queue commands", 1, 1, 1, []Fault{{Kind: FaultPurge, Anchor: OnStart("m1", 1)}, {Kind: FaultDrain, Anchor: OnStart("m1", 1), For: time.Second}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

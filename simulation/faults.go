@@ -469,6 +469,9 @@ func (l *lab) lostAnswer(n int) *armed {
 
 // probe crashes an actor of the broker when it comes to an armed point.
 func (l *lab) probe(point string) {
+	if l.rt.search != nil {
+		l.rt.search.point(point)
+	}
 	for i, a := range l.points {
 		f := a.fault
 		if f.Kind != FaultActor || !strings.HasSuffix(point, " "+f.Point) || l.over {

@@ -95,6 +95,7 @@ type lab struct {
 	newsDown  bool           // and it was none of the queues': announcements may be lost
 
 	onTheirWay map[tagKey][]uint64 // incarnations of the receipts that handlers settle by
+	failures   map[leaseKey]error  // what handlers have returned, until it reaches the ledger
 
 	waiters []*waiter
 

@@ -62,3 +62,34 @@ func (l *lab) checkReceipt(t *twin, verb messages.Verb, tag uint64) {
 	l.object("safety", "I10", verb.String()+" by the receipt of another incarnation",
 		fmt.Sprintf("tag %d of %s, incarnation %d, is settled while %s works on it; the receipt is of incarnation %d", tag, t.source.Queue, t.source.Incarnation, j.worker.name, speaking[0]))
 }
+
+// failed notes what a handler of ours has failed with, until its lease is settled.
+func (l *lab) failed(j *job, err error) {
+	if err == nil || j.worker.pool.config.Manual || j.worker.pool.pull != nil {
+		return // a consumer settles by what the handler returns, nobody else
+	}
+	if l.failures == nil {
+		l.failures = map[leaseKey]error{}
+	}
+	l.failures[j.key] = err
+}
+
+// checkAnswer objects when a handler's failure reaches the ledger as something else: as
+// an ack (I4), or without what it said (I17). A handler that speaks for itself is free.
+func (l *lab) checkAnswer(t *twin, verb messages.Verb, tag uint64, text string) {
+	key := leaseKey{t.source.Queue, t.source.Incarnation, tag}
+	err := l.failures[key]
+	if err == nil {
+		return
+	}
+	delete(l.failures, key)
+	if len(l.onTheirWay[tagKey{t.source.Queue, tag}]) > 0 || t.book.byTag[tag] == nil {
+		return
+	}
+	switch {
+	case verb == messages.VerbAck:
+		l.object("safety", "I4", "ack of a failure", fmt.Sprintf("the handler of tag %d failed with %q, and the ledger is told that it is done", tag, err))
+	case text != messages.CutError(err.Error()):
+		l.object("safety", "I17", "failure without its error", fmt.Sprintf("the handler of tag %d failed with %q, and the ledger is told %q", tag, err, text))
+	}
+}

@@ -488,6 +488,7 @@ func only(err error) (time.Time, error) { return time.Time{}, err }
 
 // Ack implements [actors.Ledger].
 func (t *twin) Ack(now time.Time, tag uint64) error {
+	t.lab.checkAnswer(t, messages.VerbAck, tag, "")
 	_, err := t.settle(now, messages.VerbAck, tag,
 		func() (time.Time, error) { return only(t.face.Ack(now, tag)) },
 		func() (time.Time, error) { return only(t.model.Ack(now, tag)) })
@@ -496,6 +497,7 @@ func (t *twin) Ack(now time.Time, tag uint64) error {
 
 // Nack implements [actors.Ledger].
 func (t *twin) Nack(now time.Time, tag uint64, errText string) error {
+	t.lab.checkAnswer(t, messages.VerbNack, tag, errText)
 	_, err := t.settle(now, messages.VerbNack, tag,
 		func() (time.Time, error) { return only(t.face.Nack(now, tag, errText)) },
 		func() (time.Time, error) { return only(t.model.Nack(now, tag, errText)) })
@@ -504,6 +506,7 @@ func (t *twin) Nack(now time.Time, tag uint64, errText string) error {
 
 // NackIn implements [actors.Ledger].
 func (t *twin) NackIn(now time.Time, tag uint64, d time.Duration, errText string) error {
+	t.lab.checkAnswer(t, messages.VerbNackIn, tag, errText)
 	_, err := t.settle(now, messages.VerbNackIn, tag,
 		func() (time.Time, error) { return only(t.face.NackIn(now, tag, d, errText)) },
 		func() (time.Time, error) { return only(t.model.NackIn(now, tag, d, errText)) })
@@ -512,6 +515,7 @@ func (t *twin) NackIn(now time.Time, tag uint64, d time.Duration, errText string
 
 // Reject implements [actors.Ledger].
 func (t *twin) Reject(now time.Time, tag uint64, errText string) error {
+	t.lab.checkAnswer(t, messages.VerbReject, tag, errText)
 	_, err := t.settle(now, messages.VerbReject, tag,
 		func() (time.Time, error) { return only(t.face.Reject(now, tag, errText)) },
 		func() (time.Time, error) { return only(t.model.Reject(now, tag, errText)) })

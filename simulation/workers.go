@@ -229,6 +229,11 @@ func (k *worker) stopped(reason error) {
 		e.Reason = actors.ErrCrashLoop.Error()
 	}
 	k.emit(e)
+	if l := k.lab; l.calm && !l.ending && l.soak == nil && !errors.Is(reason, actors.ErrCrashLoop) {
+		// Its queue was deleted in the storm and its handler has outlived that: the calm
+		// has begun without it.
+		l.rt.Go("return of "+k.name, k.revive)
+	}
 }
 
 // nameWorker says in an event who the consumer is.
@@ -372,7 +377,9 @@ func (k *worker) handle(ctx context.Context, d *postroom.Delivery) (err error) {
 	}
 	j.emit(KindReturn, errorRole(err))
 	j.point("return")
-	return j.answer(err)
+	err = j.answer(err)
+	l.failed(j, err)
+	return err
 }
 
 // event begins an event of the handler, which belongs to the incarnation that began it.

@@ -340,6 +340,13 @@ func (w *work) take(ctx context.Context, l *line) bool {
 
 // handle runs the command for one delivery and settles it.
 func (w *work) handle(ctx context.Context, d *postroom.Delivery) error {
+	select {
+	case <-w.stopNow:
+		// What was given back comes again until the cancel has reached the consumer; a
+		// command that has been killed must not be begun anew.
+		return w.settle(d, nil, d.Release)
+	default:
+	}
 	l := w.board.start(d.ID, d.Tag, d.Attempt)
 	if l == nil {
 		w.fail(fmt.Errorf("message %s is of no line in work", d.ID)) // a mistake of ours
