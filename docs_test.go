@@ -565,11 +565,19 @@ func TestDocsNameFlagsThatExist(t *testing.T) {
 		return string(out)
 	}
 	known, named := map[string]bool{"help": true}, map[string]bool{"help": true}
-	for _, command := range commandPattern.FindAllStringSubmatch(help(), -1) {
-		for _, m := range helpFlagPattern.FindAllStringSubmatch(help(command[1]), -1) {
+	var learn func(command ...string)
+	learn = func(command ...string) {
+		text := help(command...)
+		for _, m := range helpFlagPattern.FindAllStringSubmatch(text, -1) {
 			known[m[1]] = true
 		}
+		_, list, _ := strings.Cut(text, "Available Commands:")
+		list, _, _ = strings.Cut(list, "\n\n")
+		for _, sub := range commandPattern.FindAllStringSubmatch(list, -1) {
+			learn(append(slices.Clone(command), sub[1])...)
+		}
 	}
+	learn()
 	for _, p := range docPages(t) {
 		if strings.HasPrefix(p.path, "docs/decisions/") || p.path == "CONTRIBUTING.md" {
 			continue // they name flags of other programs

@@ -43,7 +43,7 @@ func TestE2_AHandlerThatChangesASharedMessageIsNamed(t *testing.T) {
 				return
 			}
 			assert.Contains(t, crash, "ctag-1", "who changed the %s", what)
-			assert.EqualValues(t, 1, statsOf(t, b, "q").DeadLetters, "dead letters: the change is a crash like any other")
+			assert.Equal(t, 1, statsOf(t, b, "q").DeadLetters, "dead letters: the change is a crash like any other")
 		})
 	}
 }

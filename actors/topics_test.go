@@ -205,7 +205,7 @@ func TestT6_DeathsOfAnnouncementsAreNotAnnounced(t *testing.T) {
 				for _, q := range []string{"all1", "all2"} {
 					f := stats(t, b, q)
 					assert.EqualValues(t, 3, f.Puts, "the original and one announcement of each death")
-					assert.EqualValues(t, 3, f.DeadLetters)
+					assert.Equal(t, 3, f.DeadLetters)
 				}
 			})
 		})

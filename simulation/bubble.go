@@ -61,7 +61,6 @@ const residues = 1000
 // request is what a handler asks of the simulation's thread.
 type request struct {
 	job    *job
-	number int // among those of the job
 	fn     func() error
 	answer chan error // nil: the handler has ended
 	err    error
@@ -71,14 +70,13 @@ type request struct {
 
 // bubble is one handler on its goroutine.
 type bubble struct {
-	all      *bubbles
-	job      *job
-	residue  int
-	requests int
-	ended    bool
-	err      error
-	crash    any
-	stack    []byte
+	all     *bubbles
+	job     *job
+	residue int
+	ended   bool
+	err     error
+	crash   any
+	stack   []byte
 }
 
 // errGone ends a handler's goroutine: its worker has crashed, or the run is over.
@@ -301,7 +299,7 @@ func (s *bubbles) close() {
 // hosted runs fn in a bubble of the spec's test, whose clock stands at [Epoch].
 func (s Spec) hosted(fn func()) {
 	synctest.Test(s.host, func(*testing.T) {
-		time.Sleep(Epoch.Sub(time.Now()))
+		time.Sleep(time.Until(Epoch))
 		fn()
 	})
 }

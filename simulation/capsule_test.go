@@ -100,7 +100,8 @@ func TestAScenariosOwnWorldIsKeptAsItsText(t *testing.T) {
 func TestADamagedCapsuleIsRefused(t *testing.T) {
 	_, r := plantedRun(t)
 	text := written(t, CapsuleOf(&r))
-	lines := strings.Count(text[:strings.Index(text, "\n\n")], "\n") + 1
+	head, _, _ := strings.Cut(text, "\n\n")
+	lines := strings.Count(head, "\n") + 1
 	var damaged *CapsuleError
 	for _, c := range []struct {
 		name, text string
@@ -112,7 +113,7 @@ func TestADamagedCapsuleIsRefused(t *testing.T) {
 		{"no JSON", "hello\n\n", 1, "not a line"},
 		{"a line of something else", strings.Replace(text, "{\"item\"", "{\"itme\"", 1), 0, "not a line"},
 		{"cut short", text[:len(text)/3], 0, ""},
-		{"without the scenario", text[:strings.Index(text, "\n\n")], lines + 1, "cut short"},
+		{"without the scenario", head, lines + 1, "cut short"},
 		{"an edited scenario", strings.Replace(text, "put    m1 ", "put    m9 ", 1), lines + 2, "not that of the plan"},
 		{"a broken scenario", strings.Replace(text, "\nput ", "\nputt ", 1), 0, "found \"putt\""},
 	} {

@@ -145,7 +145,6 @@ type Load struct {
 	n      int
 	over   time.Duration
 	spread bool
-	name   string
 }
 
 // Items is n items at drawn instants of the first second.

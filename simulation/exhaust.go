@@ -194,13 +194,13 @@ func (b *Bound) text() string {
 	} else {
 		what += fmt.Sprintf("; deliveries 1 to %d of each message", b.Deliveries)
 	}
-	set := "the simplest"
+	set := []string{"the simplest"}
 	for _, name := range slices.Sorted(maps.Keys(b.Settings)) {
-		set += fmt.Sprintf(", %s=%d", name, b.Settings[name])
+		set = append(set, fmt.Sprintf("%s=%d", name, b.Settings[name]))
 	}
 	return fmt.Sprintf("messages ≤ %d, workers ≤ %d, in one run ≤ %d %s), settings %s, seed %d; "+
 		"every order of steps from the first put to the end, turns of up to %d messages; timers of one instant in the order they were set; "+
-		"time passes only when nobody can move; memory shared outside of messages is not seen", b.Messages, b.Workers, max(0, b.Crashes), what, set, b.Seed, b.Turn)
+		"time passes only when nobody can move; memory shared outside of messages is not seen", b.Messages, b.Workers, max(0, b.Crashes), what, strings.Join(set, ", "), b.Seed, b.Turn)
 }
 
 // smallPlan is the spec's plan cut down to the bound.

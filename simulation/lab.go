@@ -149,11 +149,11 @@ func (s Spec) run(p Plan, draw bool) (result Result) {
 	}()
 	if err := p.Validate(); err != nil {
 		l.fail(err)
-		return
+		return Result{} // what the deferred call gathers
 	}
 	if p.Spec != s.Name {
 		l.fail(fmt.Errorf("%w: it is of spec %q, this is %q", ErrPlan, p.Spec, s.Name))
-		return
+		return Result{}
 	}
 	l.rt = NewRuntime(p.Seed)
 	l.rt.search = s.search
@@ -163,7 +163,7 @@ func (s Spec) run(p Plan, draw bool) (result Result) {
 	defer l.rt.Close()
 	l.world = &World{runtime: l.rt, system: actorkit.MountSystem(l.rt, system, ""), lab: l}
 	if !l.build() {
-		return
+		return Result{}
 	}
 	l.rt.decide, l.rt.quiet = l.decide, l.atRest
 	if draw {
@@ -187,7 +187,7 @@ func (s Spec) run(p Plan, draw bool) (result Result) {
 		clean = l.execute()
 	}
 	l.conclude()
-	return
+	return Result{}
 }
 
 // fail notes why the run cannot be carried out.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -196,21 +197,21 @@ func (a Anchor) String() string {
 	if a.Event == noEvent {
 		return "+" + a.At.String()
 	}
-	s := a.Event.String()
+	parts := []string{a.Event.String()}
 	nth := ""
 	if a.Nth > 1 {
 		nth = fmt.Sprintf("#%d", a.Nth)
 	}
 	if a.Message != "" {
-		s += " " + a.Message + nth
+		parts = append(parts, a.Message+nth)
 		nth = ""
 	}
 	for _, part := range [...][2]string{{"worker", a.Worker}, {"queue", a.Queue}, {"verb", a.Verb}} {
 		if part[1] != "" {
-			s += " " + part[0] + "=" + part[1]
+			parts = append(parts, part[0]+"="+part[1])
 		}
 	}
-	return s + nth
+	return strings.Join(parts, " ") + nth
 }
 
 // Matches reports whether e is an event that the anchor counts.

@@ -77,7 +77,7 @@ func (k *worker) pullOne(session *postroom.Session) {
 		}
 		return
 	}
-	why, crashed := k.work(d)
+	crashed, why := k.work(d)
 	if crashed {
 		k.alive = false
 		_ = session.Close(context.Background())
@@ -111,11 +111,11 @@ func settleByHand(d *postroom.Delivery, why error) error {
 }
 
 // work is handle for a puller: a crash costs it its incarnation.
-func (k *worker) work(d *postroom.Delivery) (err error, crashed bool) {
+func (k *worker) work(d *postroom.Delivery) (crashed bool, err error) {
 	defer func() {
 		if value := recover(); value != nil {
 			crashed = true
 		}
 	}()
-	return k.handle(context.Background(), d), false
+	return false, k.handle(context.Background(), d)
 }

@@ -154,11 +154,11 @@ func FormatScenario(s *Scenario) string {
 		line("calm", " "+shortDuration(s.Calm))
 	}
 	for chunk := range slices.Chunk(s.Plan.Decisions, 10) {
-		rest := ""
+		var rest strings.Builder
 		for _, d := range chunk {
-			rest += fmt.Sprintf(" %d=%d", d.Number, d.Pick)
+			fmt.Fprintf(&rest, " %d=%d", d.Number, d.Pick)
 		}
-		line("pick", rest)
+		line("pick", rest.String())
 	}
 	b.WriteString(scenarioLine + "\n")
 	b.WriteString(s.Want)

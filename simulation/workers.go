@@ -261,8 +261,7 @@ type job struct {
 	effects int
 	over    bool // its lease is over
 	how     messages.LeaseEnd
-	ignores bool // its context
-	lateAck bool
+	ignores bool  // its context
 	verdict error // forced
 	doomed  error // why it must end at its next step
 	keep    int   // acks to wait for before its own

@@ -47,7 +47,7 @@ func debian(name string) string {
 // daemon is a program that serves a port.
 type daemon struct {
 	cmd    *exec.Cmd
-	ended  chan error
+	ended  chan struct{} // closed
 	output bytes.Buffer
 	addr   string
 }
@@ -62,13 +62,16 @@ func freePort() (int, error) {
 
 // startDaemon runs a program and waits until it answers on its port.
 func startDaemon(ctx context.Context, port int, env []string, patience time.Duration, program string, args ...string) (*daemon, error) {
-	d := &daemon{cmd: exec.Command(program, args...), ended: make(chan error, 1), addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port))}
+	d := &daemon{cmd: exec.Command(program, args...), ended: make(chan struct{}), addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port))}
 	d.cmd.Env = append(os.Environ(), env...)
 	d.cmd.Stdout, d.cmd.Stderr = &d.output, &d.output
 	if err := d.cmd.Start(); err != nil {
 		return nil, err
 	}
-	go func() { d.ended <- d.cmd.Wait() }()
+	go func() {
+		_ = d.cmd.Wait() // how a program ends that was told to is its own affair
+		close(d.ended)
+	}()
 	for deadline := time.Now().Add(patience); ; {
 		c, err := net.DialTimeout("tcp", d.addr, time.Second)
 		if err == nil {
@@ -101,7 +104,7 @@ func (d *daemon) stop() error {
 		_ = d.cmd.Process.Kill()
 		<-d.ended
 	}
-	return nil // how a program ends that was told to is its own affair
+	return nil
 }
 
 // ---- beanstalkd ----
@@ -314,7 +317,6 @@ type rabbitSession struct {
 	conn     *amqp.Connection
 	channel  *amqp.Channel
 	pending  chan *amqp.DeferredConfirmation
-	failed   error
 	workers  sync.WaitGroup
 }
 

@@ -25,9 +25,10 @@ const (
 	// patience bounds one part of one round. A peer that is slower than that is
 	// measured by what it did until then.
 	patience = 15 * time.Second
-	// shallow and deep are the backlogs that are worked off.
-	shallow, deep = 1_000, 200_000
 )
+
+// backlogs are what is worked off: a shallow and a deep one.
+var backlogs = [2]int{1_000, 200_000}
 
 // peer is one of those compared.
 type peer struct {
@@ -108,7 +109,7 @@ func measureAll(ctx context.Context, c *config, stderr io.Writer) (results []*re
 				continue
 			}
 			fmt.Fprintf(stderr, "round %d of %d: %s\n", round+1, c.rounds, p.name)
-			if err := r.round(ctx, p, int(float64(c.messages)*p.share)); err != nil {
+			if err := r.round(ctx, p, int(float64(c.messages)*p.share), backlogs); err != nil {
 				r.Error = err.Error()
 				fmt.Fprintf(stderr, "postroom-peers: %s: %v\n", p.name, err)
 			}
@@ -133,24 +134,21 @@ func measureAll(ctx context.Context, c *config, stderr io.Writer) (results []*re
 }
 
 // round measures all three parts of one peer, each on an empty queue of its own.
-func (r *result) round(ctx context.Context, p peer, messages int) error {
+func (r *result) round(ctx context.Context, p peer, messages int, backlogs [2]int) error {
 	ns, err := inSession(ctx, p, func(s session) (float64, error) { return lifecycle(ctx, s, messages) })
 	if err != nil {
 		return err
 	}
 	r.life = append(r.life, ns)
-	for _, d := range []struct {
-		backlog int
-		into    *[]float64
-	}{{shallow, &r.shallow}, {deep, &r.deep}} {
-		ns, err := inSession(ctx, p, func(s session) (float64, error) { return drain(ctx, s, d.backlog) })
+	for i, into := range []*[]float64{&r.shallow, &r.deep} {
+		ns, err := inSession(ctx, p, func(s session) (float64, error) { return drain(ctx, s, backlogs[i]) })
 		if errors.Is(err, errNoBacklog) {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("a backlog of %d: %w", d.backlog, err)
+			return fmt.Errorf("a backlog of %d: %w", backlogs[i], err)
 		}
-		*d.into = append(*d.into, ns)
+		*into = append(*into, ns)
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/simulation"
 )
 
@@ -44,24 +45,48 @@ func (a *app) simCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE:  func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	cmd.AddCommand(a.simRunCommand(), a.simReplayCommand(), a.simShrinkCommand(), a.simWhyCommand(),
+	cmd.AddCommand(a.simRunCommand(), a.simReplayCommand(), a.simShrinkCommand(), a.simWhyCommand(), a.simExhaustCommand(),
 		a.simTableCommand(), a.simMutantsCommand(), a.simMutantCommand(), a.simReportCommand())
 	return cmd
 }
 
-// simSpecs are the worlds that the commands know by name, the default first.
-func simSpecs() []simulation.Spec { return []simulation.Spec{simulation.Standard(), simulation.Wide()} }
+// simWorld is a world that the commands know by name.
+type simWorld struct {
+	simulation.Spec
+	must []string // what a campaign over it has to have seen
+}
 
-// simSpec finds one. Errors: [*usageError].
-func simSpec(name string) (simulation.Spec, error) {
-	var names []string
-	for _, s := range simSpecs() {
-		if s.Name == name {
-			return s, nil
-		}
-		names = append(names, s.Name)
+// simWorlds are all of them, the default first.
+func simWorlds() []simWorld {
+	return []simWorld{
+		{simulation.Standard(), simulation.MustHit},
+		{simulation.Wide(), simulation.MustHit},
+		{plainWorld(), nil},
 	}
-	return simulation.Spec{}, &usageError{
+}
+
+// plainWorld has no faults and about 1,000 events in a run, so that opening and closing
+// a broker does not count: it is there for figures.
+func plainWorld() simulation.Spec {
+	return simulation.Spec{Name: "plain", Build: func(w *simulation.World) {
+		q := w.Queue("mail", postroom.QueueConfig{})
+		w.Workers("w", 3, q, simulation.Script(20*time.Millisecond, nil), postroom.ConsumerConfig{Concurrency: 2})
+		w.Produce("api", q, simulation.Over(10*time.Second, 140), nil)
+	}}
+}
+
+const simSpecHelp = "which world: standard, wide (handlers that settle by hand, topics) or plain (no faults, for figures)"
+
+// simWorldOf finds one. Errors: [*usageError].
+func simWorldOf(name string) (simWorld, error) {
+	var names []string
+	for _, w := range simWorlds() {
+		if w.Name == name {
+			return w, nil
+		}
+		names = append(names, w.Name)
+	}
+	return simWorld{}, &usageError{
 		problem: fmt.Sprintf("--spec %q is not there", name),
 		hint:    "it is one of: " + strings.Join(names, ", ") + "; specs of your own are run by simulation.Check in a test",
 	}

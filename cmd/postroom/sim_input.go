@@ -29,7 +29,7 @@ FILE is a capsule or a scenario, - is stdin. Instead of it --seed names a run of
 
 func (in *simInput) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&in.spec, "spec", simSpecs()[0].Name, "which world, with --seed")
+	f.StringVar(&in.spec, "spec", simWorlds()[0].Name, "with --seed, "+simSpecHelp)
 	f.Uint64Var(&in.seed, "seed", 0, "the run of this seed, instead of a FILE")
 	in.seedSet = func() bool { return f.Changed("seed") }
 }
@@ -62,8 +62,8 @@ func (in *simInput) read(a *app, verb string, args []string) (*simCase, error) {
 	case len(args) == 0 && !in.seedSet():
 		return nil, simUsage(verb, "which run? Name a FILE, or give --seed")
 	case len(args) == 0:
-		spec, err := simSpec(in.spec)
-		return &simCase{spec: spec, seed: in.seed}, err
+		world, err := simWorldOf(in.spec)
+		return &simCase{spec: world.Spec, seed: in.seed}, err
 	}
 	text, err := a.readAll(args[0])
 	if err != nil {
@@ -76,10 +76,12 @@ func (in *simInput) read(a *app, verb string, args []string) (*simCase, error) {
 	if c.spec.Name != "" {
 		return c, nil
 	}
-	if c.spec, err = simSpec(c.plan.Spec); err != nil {
+	world, err := simWorldOf(c.plan.Spec)
+	if err != nil {
 		return nil, &usageError{problem: fmt.Sprintf("%s is of the spec %q, which this program does not have", args[0], c.plan.Spec),
 			hint: "replay it in a test of yours, by Spec.ReplayCapsule"}
 	}
+	c.spec = world.Spec
 	return c, nil
 }
 

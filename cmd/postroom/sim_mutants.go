@@ -9,11 +9,13 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"text/tabwriter"
 	"time"
 
@@ -143,6 +145,8 @@ type simMutantsReport struct {
 
 func (a *app) simMutants(ctx context.Context, c *simMutantsConfig, zoo []mutants.Mutant) (int, error) {
 	began := time.Now()
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
 	dir, err := os.MkdirTemp("", "postroom-mutants-")
 	if err != nil {
 		return exitUsage, err
@@ -165,7 +169,7 @@ func (a *app) simMutants(ctx context.Context, c *simMutantsConfig, zoo []mutants
 				next++
 				bar.show(done, fmt.Sprintf("%d of %d mutants", done, len(zoo)))
 				mu.Unlock()
-				if i >= len(zoo) {
+				if i >= len(zoo) || ctx.Err() != nil {
 					return
 				}
 				report := c.try(ctx, program, &zoo[i])
@@ -178,6 +182,10 @@ func (a *app) simMutants(ctx context.Context, c *simMutantsConfig, zoo []mutants
 	}
 	jobs.Wait()
 	bar.wipe()
+	if ctx.Err() != nil {
+		fmt.Fprintln(a.stderr, "postroom: interrupted")
+		return exitViolation, nil
+	}
 	r.sum()
 	r.Seconds = time.Since(began).Seconds()
 	r.write(a.stdout)
@@ -311,7 +319,7 @@ func (a *app) simMutantCommand() *cobra.Command {
 		Hidden: true,
 		Args:   noMoreArgs,
 		RunE: func(*cobra.Command, []string) error {
-			text, err := json.Marshal(c.kill(simSpecs()))
+			text, err := json.Marshal(c.kill([]simulation.Spec{simulation.Standard(), simulation.Wide()}))
 			if err != nil {
 				return err
 			}

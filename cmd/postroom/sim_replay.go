@@ -103,6 +103,9 @@ func (a *app) simShrinkCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if capsule != "" && c.scenario != nil {
+				return simUsage("shrink", "--capsule %s of a scenario, which is one already: keep the text", capsule)
+			}
 			shrunk, err := a.simShrink(c, budget)
 			switch {
 			case errors.Is(err, simulation.ErrNotTheSame):

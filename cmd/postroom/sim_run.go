@@ -2,8 +2,11 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"text/tabwriter"
@@ -33,6 +36,7 @@ type simRunConfig struct {
 	limit    time.Duration
 	jobs     int
 	failures int
+	capsules string
 	json     bool
 }
 
@@ -44,35 +48,36 @@ func (a *app) simRunCommand() *cobra.Command {
 		Long:  simRunHelp,
 		Args:  noMoreArgs,
 		RunE: func(*cobra.Command, []string) error {
-			spec, err := c.check()
+			world, err := c.check()
 			if err != nil {
 				return err
 			}
-			a.status, err = a.simRun(c, spec)
+			a.status, err = a.simRun(c, world)
 			return err
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&c.spec, "spec", simSpecs()[0].Name, "which world")
+	f.StringVar(&c.spec, "spec", simWorlds()[0].Name, simSpecHelp)
 	f.Var(&c.seeds, "seeds", "FIRST..LAST, or one seed")
 	f.DurationVar(&c.limit, "for", 0, "stop after so long; without --seeds as many seeds as there is time for")
 	f.IntVar(&c.jobs, "jobs", runtime.GOMAXPROCS(0), "runs at once, each on a thread of its own")
 	f.IntVar(&c.failures, "failures", 10, "stop after so many failing seeds")
+	f.StringVar(&c.capsules, "capsules", "", "`directory`, which is made, for a capsule of each failing run")
 	f.BoolVar(&c.json, "json", false, "end with one line of JSON")
 	return cmd
 }
 
 // check says what is wrong with the command line.
-func (c *simRunConfig) check() (simulation.Spec, error) {
+func (c *simRunConfig) check() (simWorld, error) {
 	switch {
 	case c.limit < 0:
-		return simulation.Spec{}, simUsage("run", "--for %s, want 0 or more", c.limit)
+		return simWorld{}, simUsage("run", "--for %s, want 0 or more", c.limit)
 	case c.jobs < 1 || c.jobs > simJobsMax:
-		return simulation.Spec{}, simUsage("run", "--jobs %d, want 1 to %d", c.jobs, simJobsMax)
+		return simWorld{}, simUsage("run", "--jobs %d, want 1 to %d", c.jobs, simJobsMax)
 	case c.failures < 1:
-		return simulation.Spec{}, simUsage("run", "--failures %d, want at least 1", c.failures)
+		return simWorld{}, simUsage("run", "--failures %d, want at least 1", c.failures)
 	}
-	return simSpec(c.spec)
+	return simWorldOf(c.spec)
 }
 
 // simJobsMax is far outside of what serves anybody.
@@ -98,8 +103,14 @@ type simRunReport struct {
 	SeedsPerSecond   float64        `json:"seeds_per_second"`
 	Seconds          float64        `json:"seconds"`
 	VirtualSeconds   float64        `json:"virtual_seconds"`
-	TraceHash        string         `json:"trace_hash"`
-	Failures         []simFailure   `json:"failures"`
+	// The same for each second that a processor worked on it, however busy the machine
+	// was with other things. 0 where the system does not say.
+	CPUSeconds         float64 `json:"cpu_seconds"`
+	EventsPerCPUSecond float64 `json:"events_per_cpu_second"`
+	SeedsPerCPUSecond  float64 `json:"seeds_per_cpu_second"`
+
+	TraceHash string       `json:"trace_hash"`
+	Failures  []simFailure `json:"failures"`
 }
 
 // simFailure is one failing seed of it.
@@ -111,7 +122,12 @@ type simFailure struct {
 }
 
 // simRun runs the campaign and returns the exit status.
-func (a *app) simRun(c *simRunConfig, spec simulation.Spec) (int, error) {
+func (a *app) simRun(c *simRunConfig, world simWorld) (int, error) {
+	if c.capsules != "" {
+		if err := os.Mkdir(c.capsules, 0o750); err != nil && !errors.Is(err, os.ErrExist) {
+			return exitUsage, &usageError{problem: "--capsules", cause: err, hint: "name a directory that can be made"}
+		}
+	}
 	campaign := simulation.Campaign{First: c.seeds.first, Last: c.seeds.last, For: c.limit, Jobs: c.jobs, FailuresMax: c.failures}
 	size := 0
 	if c.limit > 0 && !c.seeds.set {
@@ -123,15 +139,24 @@ func (a *app) simRun(c *simRunConfig, spec simulation.Spec) (int, error) {
 	campaign.Progress = func(sum *simulation.CampaignResult) {
 		bar.show(sum.Seeds, fmt.Sprintf("%d seeds, %d failed", sum.Seeds, len(sum.Failures)+sum.Nondeterministic))
 	}
-	sum := spec.Campaign(campaign)
+	began := processorTime()
+	sum := world.Campaign(campaign)
+	spent := processorTime() - began
 	bar.wipe()
 
-	never := sum.Vacuous(simulation.MustHit...)
+	never := sum.Vacuous(world.must...)
 	if size == 1 {
 		never = []string{} // one run is not a campaign
 	}
-	r := reportOf(c, sum, never)
-	writeSimRun(a.stdout, &r, sum)
+	if c.capsules != "" {
+		for i := range sum.Failures {
+			if err := a.writeCapsule(c.capsules, &sum.Failures[i]); err != nil {
+				return exitViolation, err
+			}
+		}
+	}
+	r := reportOf(c, sum, never, spent)
+	writeSimRun(a.stdout, &r, sum, world.must)
 	if c.json {
 		text, err := json.Marshal(r)
 		if err != nil {
@@ -150,7 +175,16 @@ func (a *app) simRun(c *simRunConfig, spec simulation.Spec) (int, error) {
 	return exitDone, nil
 }
 
-func reportOf(c *simRunConfig, sum *simulation.CampaignResult, never []string) simRunReport {
+// writeCapsule keeps a failing run; one that could not even begin has nothing to keep.
+func (a *app) writeCapsule(dir string, r *simulation.Result) error {
+	if r.EventCount == 0 {
+		return nil
+	}
+	name := filepath.Join(dir, fmt.Sprintf("%s-%d.json", r.Plan.Spec, r.Plan.Seed))
+	return a.writeTo("--capsules", name, simulation.CapsuleOf(r).Write)
+}
+
+func reportOf(c *simRunConfig, sum *simulation.CampaignResult, never []string, spent time.Duration) simRunReport {
 	seconds := sum.Elapsed.Seconds()
 	r := simRunReport{
 		Spec: sum.Spec, FirstSeed: c.seeds.first, Seeds: sum.Seeds, Steps: sum.Steps, Events: sum.Events,
@@ -162,6 +196,10 @@ func reportOf(c *simRunConfig, sum *simulation.CampaignResult, never []string) s
 	}
 	if seconds > 0 {
 		r.SeedsPerSecond = float64(sum.Seeds) / seconds
+	}
+	if r.CPUSeconds = spent.Seconds(); r.CPUSeconds > 0 {
+		r.EventsPerCPUSecond = float64(sum.Events) / r.CPUSeconds
+		r.SeedsPerCPUSecond = float64(sum.Seeds) / r.CPUSeconds
 	}
 	for i := range sum.Failures {
 		f := &sum.Failures[i]
@@ -182,16 +220,21 @@ func whatFailed(r *simulation.Result) string {
 }
 
 // writeSimRun is the report for people.
-func writeSimRun(w io.Writer, r *simRunReport, sum *simulation.CampaignResult) {
+func writeSimRun(w io.Writer, r *simRunReport, sum *simulation.CampaignResult, must []string) {
 	fmt.Fprintf(w, "%s: %d seeds from %d, %d steps, %d events, %s of virtual time in %s\n", r.Spec, r.Seeds, r.FirstSeed,
 		r.Steps, r.Events, sum.Virtual.Round(time.Second), sum.Elapsed.Round(time.Millisecond))
 	fmt.Fprintf(w, "%.0f steps, %.0f events and %.0f seeds a second; trace hash %s\n", r.StepsPerSecond, r.EventsPerSecond, r.SeedsPerSecond, r.TraceHash)
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "\ncame up\tin seeds")
-	for _, name := range simulation.MustHit {
-		fmt.Fprintf(tw, "%s\t%d\n", name, r.Hits[name])
+	if r.CPUSeconds > 0 {
+		fmt.Fprintf(w, "%.1f s of processor time: %.0f events and %.0f seeds in each\n", r.CPUSeconds, r.EventsPerCPUSecond, r.SeedsPerCPUSecond)
 	}
-	_ = tw.Flush() // the exit status stands anyway
+	if len(must) > 0 {
+		tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(tw, "\ncame up\tin seeds")
+		for _, name := range must {
+			fmt.Fprintf(tw, "%s\t%d\n", name, r.Hits[name])
+		}
+		_ = tw.Flush() // the exit status stands anyway
+	}
 	for _, f := range r.Failures {
 		fmt.Fprintf(w, "\n✗ seed %d: %s\n  %s\n  %s\n  again: postroom sim replay --spec %s --seed %d\n", f.Seed, f.Signature, f.Text, f.Replay, r.Spec, f.Seed)
 	}

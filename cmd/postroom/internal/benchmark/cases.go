@@ -148,7 +148,7 @@ func groups(z size, top topRates) []group {
 		flowCase(z, "1,000, bursts of 64", true, hops, flow{queues: 1000, burst: 64, messages: many}),
 	)
 	add("topics", "Publish to one matching binding of many", z.scaled(5, 2), topicCases(z))
-	add("leases", "one call on a lease of so many, in no order, broker ids", z.scaled(3, 1), leaseCases(z))
+	add("leases", "one call on a lease of so many, broker ids; in the order of the hand-overs, as heartbeats come, or in none", z.scaled(3, 1), leaseCases(z))
 	due := z.scaled(million, 100_000)
 	add("timers", "leases that run out, and delays that end, at one instant", z.scaled(3, 1),
 		both(false, z, func(executor string) benchCase {
@@ -195,23 +195,30 @@ func leaseCases(z size) (cases []benchCase) {
 	for _, kind := range []struct {
 		name string
 		held held
+		both bool // executors: these calls run on their caller, so one says it all
 	}{
-		{"touch", held{calls: 50_000}},
-		{"nack in 1 h", held{calls: 50_000, nack: true}},
-		{"touch, SettleBatch 64", held{calls: 64_000, batch: 64}},
+		{"touch", held{calls: 50_000}, true},
+		{"nack in 1 h", held{calls: 50_000, nack: true}, true},
+		{"touch in no order", held{calls: 50_000, random: true}, false},
+		{"nack in no order", held{calls: 50_000, nack: true, random: true}, false},
+		{"touch, SettleBatch 64", held{calls: 64_000, batch: 64}, false},
 	} {
-		if z.quick && kind.held.batch > 0 {
+		if z.quick && !kind.both {
 			continue
 		}
 		for _, n := range []int{1_000, 1_000_000} {
-			cases = append(cases, both(false, z, func(executor string) benchCase {
+			of := both(false, z, func(executor string) benchCase {
 				h := kind.held
 				h.executor, h.leases = executor, n
 				if z.quick {
 					h.calls /= 2
 				}
 				return benchCase{name: kind.name + ", " + count(n) + " leased", floor: roundTrip, run: h.run}
-			})...)
+			})
+			if !kind.both {
+				of = of[:1]
+			}
+			cases = append(cases, of...)
 		}
 	}
 	return cases
@@ -222,7 +229,7 @@ func latencyCases(z size, top topRates) (cases []benchCase) {
 		cases = append(cases, both(false, z, func(executor string) benchCase {
 			return benchCase{
 				name: fmt.Sprintf("at %.0f %% of the top rate", 100*share),
-				more: []Named{{"p50", "ns", Range{}}, {"p99", "ns", Range{}}, {"p99.9", "ns", Range{}}, {"max", "ns", Range{}}},
+				more: []Named{{"p50", "ns", Range{}}, {"p99", "ns", Range{}}, {"p99.9", "ns", Range{}}, {"max", "ns", Range{}}, {"rate reached", "%", Range{}}},
 				run: func(ctx context.Context) (sample, error) {
 					rate, err := top(executor)
 					if err != nil {

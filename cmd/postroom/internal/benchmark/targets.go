@@ -112,6 +112,8 @@ func (r *Report) finish() {
 	toOther("1,000,000 ready to none, broker ids", depthMillion, depthZero, 1.3)
 	toOther("touch, 1,000,000 leased to 1,000", "leases/touch, 1,000,000 leased/"+goroutines, "leases/touch, 1,000 leased/"+goroutines, 1.5)
 	toOther("nack with delay, 1,000,000 leased to 1,000", "leases/nack in 1 h, 1,000,000 leased/"+goroutines, "leases/nack in 1 h, 1,000 leased/"+goroutines, 1.5)
+	toOther("touch in no order, 1,000,000 leased to 1,000", "leases/touch in no order, 1,000,000 leased/"+goroutines, "leases/touch in no order, 1,000 leased/"+goroutines, 1.5)
+	toOther("nack in no order, 1,000,000 leased to 1,000", "leases/nack in no order, 1,000,000 leased/"+goroutines, "leases/nack in no order, 1,000 leased/"+goroutines, 1.5)
 	toOther("publish, 100,000 bindings to 10", "topics/100,000 bindings/"+goroutines, "topics/10 bindings/"+goroutines, 1.5)
 	for _, n := range []string{"1,000,000", "100,000"} {
 		f := r.measured("timers/" + n + " leases expire/" + goroutines)

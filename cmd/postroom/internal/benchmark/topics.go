@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"strconv"
 	"time"
 
@@ -41,6 +42,7 @@ func (f topics) run(ctx context.Context) (sample, error) {
 		random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // nothing is to be kept secret
 		random.Shuffle(len(published), func(i, j int) { published[i], published[j] = published[j], published[i] })
 		body := make([]byte, bodyBytes)
+		runtime.GC()
 		before, wakeUps := allocated(), b.runtime.wakeUps.Load()
 		var took time.Duration
 		accepted, purged := 0, 0
