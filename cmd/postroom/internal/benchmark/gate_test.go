@@ -40,7 +40,7 @@ type counted struct {
 // what is allocated once in many messages, such as a page of tags.
 const (
 	exactAllocs, exactBytes   = 0.1, 0.03
-	variedAllocs, variedBytes = 0.5, 0.2
+	variedAllocs, variedBytes = 0.75, 0.35
 )
 
 func (c counted) tolerance() (allocs, bytes float64) {
@@ -78,7 +78,7 @@ func TestCountsAreThoseOnRecord(t *testing.T) {
 		switch {
 		case c.allocs > w.allocs+allocs || c.bytes > w.bytes+bytes:
 			t.Errorf("%s: %.2f allocations and %.0f bytes a message, want %.2f and %.0f", c.name, c.allocs, c.bytes, w.allocs, w.bytes)
-		case c.allocs < w.allocs-allocs || c.bytes < w.bytes-bytes:
+		case !c.varies && (c.allocs < w.allocs-allocs || c.bytes < w.bytes-bytes): // a better batch is luck, not progress
 			t.Errorf("%s: only %.2f allocations and %.0f bytes a message, on record are %.2f and %.0f: keep it with -rewrite",
 				c.name, c.allocs, c.bytes, w.allocs, w.bytes)
 		}
