@@ -2,7 +2,6 @@ package supervisor
 
 import (
 	"math"
-	"math/bits"
 	"time"
 
 	"github.com/postroom/postroom/messages"
@@ -119,7 +118,7 @@ func (p Policy) Decide(h *History, now time.Time, draw uint64) Decision {
 	failures := float64(p.Failures(*h, now)) + 1
 	d := Decision{Failures: failures}
 	if p.MaxFailures == messages.Unlimited || failures <= float64(p.MaxFailures) {
-		d.Restart, d.After = true, jitter(p.bound(failures), draw)
+		d.Restart, d.After = true, messages.FullJitter(p.bound(failures), draw)
 	}
 	*h = History{failures: failures, calmFrom: now.Add(d.After)}
 	return d
@@ -145,12 +144,6 @@ func (p Policy) bound(failures float64) time.Duration {
 		return p.Cap
 	}
 	return p.Base << doublings
-}
-
-// jitter maps draw to [0, bound], both ends included, evenly and without division.
-func jitter(bound time.Duration, draw uint64) time.Duration {
-	wait, _ := bits.Mul64(draw, uint64(bound)+1)
-	return time.Duration(wait)
 }
 
 // decay is n·½^(calm/halfLife); n itself when there was no calm.

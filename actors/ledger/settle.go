@@ -311,8 +311,5 @@ func (l *Ledger) backoff(e *entry) int64 {
 	if l.config.NoJitter || l.draw == nil || bound == 0 {
 		return bound
 	}
-	// The high word of the product: what the draw is of 2^64, the delay is of bound+1.
-	// No delay has more than one draw in 2^64/bound above its share.
-	high, _ := bits.Mul64(l.draw(e.number, uint64(e.attempt)), uint64(bound)+1)
-	return int64(high)
+	return int64(messages.FullJitter(time.Duration(bound), l.draw(e.number, uint64(e.attempt))))
 }
