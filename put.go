@@ -92,8 +92,7 @@ const DefaultWindow = 1024
 // goroutines; put order is then that of each.
 type Publisher struct {
 	broker *Broker
-	queue  *actors.Queue
-	window actors.Window
+	window *actors.Window
 	noWait bool
 	report *actorkit.Address // runs OnResult
 }
@@ -111,9 +110,7 @@ func (b *Broker) Publisher(ctx context.Context, queue string, config PublisherCo
 	if config.Window == 0 {
 		config.Window = DefaultWindow
 	}
-	p := &Publisher{broker: b, queue: q, noWait: config.NoWait}
-	p.window.Broker, p.window.Queue = b.core, queue
-	p.window.Size, p.window.UntilSettled = int64(config.Window), config.UntilSettled
+	p := &Publisher{broker: b, window: actors.NewWindow(b.core, q, config.Window, config.UntilSettled), noWait: config.NoWait}
 	if config.OnResult != nil {
 		a, err := b.core.AskPool(ctx, "publisher", &actors.StartReporter{Handle: func(r PutResult) { config.OnResult(r) }})
 		if err != nil {
@@ -150,13 +147,12 @@ func (p *Publisher) Put(ctx context.Context, e Envelope) (string, error) {
 		p.window.Withdraw(1)
 		return "", ErrBrokerClosed
 	}
-	m := &actors.Put{Put: messages.Put{Envelope: e}, Given: e.ID != "", Window: &p.window}
-	if !m.Given {
-		m.Envelope.ID = core.NewID()
+	given := e.ID != ""
+	if !given {
+		e.ID = core.NewID()
 	}
-	id := m.Envelope.ID // before the send: then it is the queue's
-	p.queue.Address.Send(m)
-	return id, nil
+	p.window.Post(&e, given)
+	return e.ID, nil
 }
 
 // Flush waits until every put sent so far was accepted or refused, and returns the

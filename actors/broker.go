@@ -123,6 +123,9 @@ type Queue struct {
 	*messages.Source
 	Config  messages.QueueConfig // with defaults
 	Address *actorkit.Address
+
+	returns returns                // of all its consumers
+	hash    func(id string) uint32 // its ledger's
 }
 
 // desk is the root of the tree and the address for an embedder's actors: it

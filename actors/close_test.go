@@ -296,7 +296,7 @@ func TestA3_ACrashKeepsTheWindowsCount(t *testing.T) {
 					p, err := b.Publisher(ctx, "jobs", postroom.PublisherConfig{Window: 2, UntilSettled: untilSettled, NoWait: true,
 						OnResult: func(r postroom.PutResult) { results.add("%s %v", r.ID, r.Err == nil) }})
 					require.NoError(t, err)
-					x.arm("queue jobs "+when+" *actors.Put", 1)
+					x.arm("queue jobs "+when+" *actors.arrival", 1)
 					_, err = p.Put(ctx, postroom.Envelope{ID: "crash"})
 					require.NoError(t, err)
 					err = p.Flush(ctx)

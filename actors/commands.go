@@ -7,6 +7,7 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
+	"github.com/postroom/postroom/actors/ledger"
 	"github.com/postroom/postroom/internal/actorkit"
 	"github.com/postroom/postroom/messages"
 )
@@ -14,23 +15,12 @@ import (
 // What our own actors say to each other, and the door to them, beyond package
 // messages.
 type (
-	// Put is messages.Put from the door, which has made the id and may count the
-	// message in a window. Its Fail takes care of both.
+	// Put is messages.Put from the door, which has made the id.
 	Put struct {
 		messages.Put
 		// Given says that the caller chose the id, so it is indexed (SPEC E3).
-		Given  bool
-		Window *Window
-		moved  *movedLetter
-
-		held    bool // it is in the ledger and counts in the window until it is settled
-		counted bool // the window was told what became of it
-	}
-
-	// movedLetter is what a redrive carries over from another queue (SPEC R8).
-	movedLetter struct {
-		deliveries, deaths int
-		history            []messages.Death
+		Given bool
+		past  *ledger.Past // of a letter that comes from another queue (SPEC R8)
 	}
 
 	// PutBatch is messages.PutBatch from the door, with the ids made.
@@ -198,28 +188,6 @@ type (
 	closeQueues struct{ messages.Asked }
 )
 
-// Fail answers a put that will not be handled, or crashed the queue, and frees its
-// place in the window unless the message is in the queue and will do that itself.
-func (p *Put) Fail(err error) {
-	p.Put.Fail(err)
-	if w := p.Window; w != nil && !p.counted {
-		p.counted = true
-		err = w.Broker.explain("put", w.Queue, err)
-		if gone := (*messages.QueueStateError)(nil); errors.As(err, &gone) {
-			err = &messages.PutError{Queue: w.Queue, ID: p.Envelope.ID, Reason: gone.Reason}
-		}
-		w.refuse(err)
-		if w.Report != nil {
-			w.Report(p.Envelope.ID, messages.Answer{Err: err})
-		}
-		free := int64(1)
-		if p.held {
-			free = 0
-		}
-		w.decided(1, free)
-	}
-}
-
 // again sends a message once more whose loss would leave a consumer waiting or
 // its credit spent: the actor that crashed on it has restarted. The number of
 // tries is bounded, so that a message that always crashes ends.
@@ -228,11 +196,19 @@ type again struct{ tries uint8 }
 const triesMax = 3
 
 func (a *again) retry(to *actorkit.Address, msg any, err error) bool {
+	if !a.mayRetry(err) {
+		return false
+	}
+	to.Send(msg)
+	return true
+}
+
+// mayRetry counts a try, and says whether there is one.
+func (a *again) mayRetry(err error) bool {
 	if !errors.Is(err, actorkit.ErrCrashed) || a.tries >= triesMax {
 		return false
 	}
 	a.tries++
-	to.Send(msg)
 	return true
 }
 

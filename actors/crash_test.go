@@ -32,6 +32,12 @@ type crash struct {
 // arm sets the bomb; the command comes next.
 func (x *crash) arm() { x.bomb.arm(x.point, 1) }
 
+// armAt is arm for the nth time that the point is passed.
+func (x *crash) armAt(n int) {
+	x.arm()
+	x.bomb.skip = n - 1
+}
+
 // get takes the next message or fails the test.
 func (x *crash) get(queue string) *postroom.Delivery {
 	x.t.Helper()
@@ -73,7 +79,31 @@ var onQueue = map[string]scenario{
 		require.NoError(x.t, err)
 		assert.Equal(x.t, x.after, r.Duplicate)
 	}},
-	"*slot": {does: "*actors.slot", config: quick, run: func(x *crash) {
+	"*Window": {does: "*actors.arrival", config: quick, run: func(x *crash) {
+		var results []postroom.PutResult
+		p, err := x.b.Publisher(ctx, "jobs", postroom.PublisherConfig{Window: 300, UntilSettled: true, OnResult: func(r postroom.PutResult) { results = append(results, r) }})
+		require.NoError(x.t, err)
+		x.armAt(150)
+		for i := range 300 { // as many as there is room for, so none of them waits
+			_, err := p.Put(ctx, postroom.Envelope{ID: fmt.Sprint(i + 1)})
+			require.NoError(x.t, err)
+		}
+		unknown(x.t, p.Flush(ctx))
+		x.Idle()
+		require.Len(x.t, results, 300)
+		for i, r := range results {
+			assert.Equal(x.t, fmt.Sprint(i+1), r.ID, "in put order")
+			assert.Equal(x.t, i == 149, r.Err != nil, "only the culprit: %d, %v", i+1, r.Err)
+		}
+		assert.EqualValues(x.t, 299+x.once(), stats(x.t, x.b, "jobs").Puts)
+		if x.after {
+			return
+		}
+		_, err = p.Put(ctx, postroom.Envelope{ID: "150"}) // into the place that it had in the window
+		require.NoError(x.t, err)
+		require.NoError(x.t, p.Flush(ctx))
+	}},
+	"*returns": {does: "*actors.slot", config: quick, run: func(x *crash) {
 		put(x.t, x.b, "jobs", "a", "b")
 		got := &book{}
 		x.arm()
@@ -749,7 +779,7 @@ func TestS3_PublishersSurviveACrash(t *testing.T) {
 			declare(t, b, "jobs", quick)
 			p, err := b.Publisher(ctx, "jobs", postroom.PublisherConfig{Window: 1})
 			require.NoError(t, err)
-			x.arm("queue jobs "+when+" *actors.Put", 1)
+			x.arm("queue jobs "+when+" *actors.arrival", 1)
 			for range 10 {
 				_, err := p.Put(ctx, postroom.Envelope{})
 				require.NoError(t, err)

@@ -32,7 +32,7 @@ func (q *workQueue) performAll(c *actorkit.Context) {
 		case ledger.HandedOver:
 			q.deliver(c, e, len(effects)-q.performed+1)
 		case ledger.Settled:
-			if w := e.Owner.(*Window); w.held > 0 { // else a quarantine has let it go
+			if w := e.Owner.Address.(*Window); w.held > 0 { // else a quarantine has let it go
 				q.letGo(w, 1)
 				q.count(w, 0, 1)
 			}
@@ -119,13 +119,18 @@ func (q *workQueue) deliverToGet(c *actorkit.Context, e *ledger.Effect) {
 	}
 }
 
-// flush sends what the turn has gathered: deliveries and window counts.
-func (q *workQueue) flush(c *actorkit.Context) {
+// flushDeliveries sends the deliveries that the turn has gathered.
+func (q *workQueue) flushDeliveries() {
 	for _, a := range q.batches {
 		q.flushTo(a)
 	}
 	clear(q.batches)
 	q.batches = q.batches[:0]
+}
+
+// flush sends what the turn has gathered: deliveries and window counts.
+func (q *workQueue) flush(c *actorkit.Context) {
+	q.flushDeliveries()
 	if q.incoming != nil {
 		*q.incoming = ledger.Put{} // or the last message would be kept alive
 	}

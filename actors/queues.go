@@ -93,6 +93,7 @@ func (d *queueDesk) make(c *actorkit.Context, m *messages.DeclareQueue) (*Queue,
 		Config: m.Config.WithDefaults(),
 	}
 	work := newWorkQueue(b, q, c.Now())
+	q.hash = work.ledger.Hash
 	// The name carries the incarnation, so that an actor that is still stopping
 	// cannot be mistaken for its successor.
 	name := fmt.Sprintf("%s#%d", m.Queue, d.incarnations)
@@ -100,7 +101,7 @@ func (d *queueDesk) make(c *actorkit.Context, m *messages.DeclareQueue) (*Queue,
 	if err != nil {
 		return nil, fmt.Errorf("declare queue %q: %w", m.Queue, err)
 	}
-	q.Address = address
+	q.Address, q.returns.to = address, address
 	b.queues.Store(m.Queue, q)
 	d.count++
 	return q, nil

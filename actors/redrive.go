@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/postroom/postroom/actors/ledger"
 	"github.com/postroom/postroom/internal/actorkit"
 	"github.com/postroom/postroom/messages"
 )
@@ -193,7 +194,7 @@ func (r *redriver) move(l *messages.DeadLetter) {
 	e := messages.Envelope{ID: l.ID, Body: l.Body, Headers: l.Headers, ContentType: l.ContentType,
 		Extra: l.Extra, Topic: l.Topic, Priority: l.Priority} // ExpiresAt and Delay are dropped (R8)
 	r.ask(r.to.Address, &Put{Put: messages.Put{Envelope: e}, Given: true,
-		moved: &movedLetter{deliveries: l.Deliveries, deaths: l.Deaths, history: l.History}}, wrap)
+		past: &ledger.Past{Redriven: true, Deliveries: l.Deliveries, Deaths: l.Deaths, History: l.History}}, wrap)
 }
 
 func (r *redriver) moved(c *actorkit.Context, m *letterMoved) {

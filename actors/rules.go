@@ -12,9 +12,11 @@ import (
 // the same and compares the answers. The methods are documented there.
 type Ledger interface {
 	Put(now time.Time, p *ledger.Put) (ledger.PutResult, error)
+	Hash(id string) uint32
 	HandOver(now time.Time)
 
 	Ack(now time.Time, tag uint64) error
+	AckReturned(now time.Time, consumer string, tag uint64) bool
 	Nack(now time.Time, tag uint64, errText string) error
 	NackIn(now time.Time, tag uint64, d time.Duration, errText string) error
 	Reject(now time.Time, tag uint64, errText string) error

@@ -26,6 +26,7 @@ import (
 type slot struct {
 	messages.Delivery
 	consumer *consumer
+	next     *slot // on the way back: see returns
 
 	state atomic.Uint32
 	until atomic.Int64 // the lease's deadline as known last, UnixNano; 0: none
@@ -87,7 +88,9 @@ func (s *slot) Fail(err error) {
 	if !s.quiet {
 		s.quiet, s.lost = true, true
 	}
-	s.retry(s.consumer.queue.Address, s, err)
+	if s.mayRetry(err) {
+		s.consumer.queue.returns.push(s)
+	}
 }
 
 // chunk is the deliveries of one turn of the queue for one consumer: one

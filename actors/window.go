@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/postroom/postroom/actors/ledger"
 	"github.com/postroom/postroom/internal/actorkit"
 	"github.com/postroom/postroom/messages"
 )
@@ -14,29 +15,40 @@ import (
 // with UntilSettled those not yet acked or dead, so that a fast producer waits for
 // its workers (SPEC A3). Several goroutines may use one window.
 type Window struct {
-	// Broker and Queue are whose puts it bounds.
-	Broker *Broker
-	Queue  string
-
-	Size         int64
-	UntilSettled bool
+	broker       *Broker
+	queue        *Queue
+	size         int64
+	untilSettled bool
 	// Report is told the result of each put in put order, on the queue's goroutine:
 	// it must only pass it on. nil: nobody.
 	Report func(id string, a messages.Answer)
 
-	inflight  atomic.Int64 // counts towards Size
+	inflight  atomic.Int64 // counts towards size
 	undecided atomic.Int64 // sent and not yet accepted or refused
-	waiting   atomic.Int32 // refs in waiters
+	waiting   atomic.Int32 // refs in entering
+	flushing  atomic.Int32 // refs in flushers
 
-	mu      sync.Mutex
-	waiters []messages.Ref
-	failed  []error // since the last Flush, at most failuresMax of them
-	missed  int     // failures beyond those
+	intake intake
+	owner  ledger.Owner // us, to the ledger
+
+	mu       sync.Mutex
+	entering []messages.Ref // wait for room
+	flushers []messages.Ref // wait until nothing is undecided
+	failed   []error        // since the last Flush, at most failuresMax of them
+	missed   int            // failures beyond those
 
 	// Of the queue's actor, with UntilSettled: how many messages it holds, and where
 	// the window is in its list of those that have any.
 	held  int64
 	place int
+}
+
+// NewWindow makes a window of size puts for one publisher to a queue. With
+// untilSettled a put counts until it is acked or dead.
+func NewWindow(b *Broker, q *Queue, size int, untilSettled bool) *Window {
+	w := &Window{broker: b, queue: q, size: int64(size), untilSettled: untilSettled}
+	w.owner.Address = w
+	return w
 }
 
 // failuresMax bounds the errors that Flush joins; the rest are counted.
@@ -60,7 +72,7 @@ func (w *Window) Enter(ctx context.Context, rt actorkit.Runtime, n int64, noWait
 
 func (w *Window) tryEnter(n int64) bool {
 	now := w.inflight.Add(n)
-	if now <= w.Size || now == n {
+	if now <= w.size || now == n {
 		return true
 	}
 	w.leave(n)
@@ -73,13 +85,9 @@ func (w *Window) wait(ctx context.Context, rt actorkit.Runtime, n int64) error {
 	if err := rt.CheckContext(ctx); err != nil {
 		return err
 	}
-	cell := rt.NewCell()
-	w.mu.Lock()
-	w.waiters = append(w.waiters, cell.Ref())
-	w.waiting.Add(1)
-	w.mu.Unlock()
-	if in := w.inflight.Load(); in+n <= w.Size || in == 0 {
-		w.wake()
+	cell := w.waitIn(rt, &w.entering, &w.waiting)
+	if in := w.inflight.Load(); in+n <= w.size || in == 0 {
+		w.wake(&w.entering, &w.waiting)
 	}
 	_, err := cell.Wait(ctx)
 	return err
@@ -91,18 +99,29 @@ func (w *Window) Withdraw(n int64) { w.decided(n, n) }
 // leave gives places back and wakes the waiters once half of the window is free:
 // waking at every place would cost a wake-up a message.
 func (w *Window) leave(n int64) {
-	if w.inflight.Add(-n) <= w.Size/2 && w.waiting.Load() > 0 {
-		w.wake()
+	if w.inflight.Add(-n) <= w.size/2 && w.waiting.Load() > 0 {
+		w.wake(&w.entering, &w.waiting)
 	}
 }
 
-func (w *Window) wake() {
+// waitIn puts a new cell in one of the two lines; n is that line's count.
+func (w *Window) waitIn(rt actorkit.Runtime, line *[]messages.Ref, n *atomic.Int32) actorkit.Cell {
+	cell := rt.NewCell()
 	w.mu.Lock()
-	waiters := w.waiters
-	w.waiters = nil
-	w.waiting.Store(0)
+	defer w.mu.Unlock()
+	*line = append(*line, cell.Ref())
+	n.Add(1)
+	return cell
+}
+
+// wake answers everybody in a line.
+func (w *Window) wake(line *[]messages.Ref, n *atomic.Int32) {
+	w.mu.Lock()
+	refs := *line
+	*line = nil
+	n.Store(0)
 	w.mu.Unlock()
-	for _, ref := range waiters {
+	for _, ref := range refs {
 		ref.Resolve(messages.Answer{})
 	}
 }
@@ -114,8 +133,8 @@ func (w *Window) decided(n, free int64) {
 	if free > 0 {
 		w.leave(free)
 	}
-	if left == 0 && w.waiting.Load() > 0 {
-		w.wake() // Flush waits for this
+	if left == 0 && w.flushing.Load() > 0 {
+		w.wake(&w.flushers, &w.flushing)
 	}
 }
 
@@ -134,13 +153,9 @@ func (w *Window) refuse(err error) {
 // the refusals since the last Flush, joined.
 func (w *Window) Flush(ctx context.Context, rt actorkit.Runtime) error {
 	for w.undecided.Load() > 0 {
-		cell := rt.NewCell()
-		w.mu.Lock()
-		w.waiters = append(w.waiters, cell.Ref())
-		w.waiting.Add(1)
-		w.mu.Unlock()
+		cell := w.waitIn(rt, &w.flushers, &w.flushing)
 		if w.undecided.Load() == 0 {
-			w.wake()
+			w.wake(&w.flushers, &w.flushing)
 		}
 		if _, err := cell.Wait(ctx); err != nil {
 			return &messages.OutcomeError{Op: "flush", Sent: true, Cause: err}

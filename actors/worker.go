@@ -131,7 +131,7 @@ func (w *worker) work(s *slot) {
 		cause = context.Cause(w.ctx)
 	}
 	s.verdict(err, cause, k.config.Manual)
-	k.queue.Address.Send(s)
+	k.queue.returns.push(s)
 	if !s.state.CompareAndSwap(slotSettling, slotOver) {
 		s.state.Store(slotOver)
 		w.newContext()
@@ -141,7 +141,6 @@ func (w *worker) work(s *slot) {
 
 // verdict is what a handler's return means (SPEC C2).
 func (s *slot) verdict(err, cause error, manual bool) {
-	var in *messages.RetryInError
 	switch {
 	case manual:
 		s.quiet = true
@@ -149,11 +148,21 @@ func (s *slot) verdict(err, cause error, manual bool) {
 		s.verb = messages.VerbAck
 	case errors.Is(cause, messages.ErrBrokerClosed):
 		s.verb = messages.VerbRelease // it was told to stop: no attempt is spent
-	case messages.IsPermanent(err):
-		s.verb, s.failure = messages.VerbReject, &failure{text: err.Error()}
-	case errors.As(err, &in):
-		s.verb, s.failure = messages.VerbNackIn, &failure{text: err.Error(), delay: max(in.Delay, 0)}
 	default:
-		s.verb, s.failure = messages.VerbNack, &failure{text: err.Error()}
+		s.failed(err)
+	}
+}
+
+// failed is apart because what errors.As writes to is allocated.
+func (s *slot) failed(err error) {
+	s.failure = &failure{text: err.Error()}
+	var in *messages.RetryInError
+	switch {
+	case messages.IsPermanent(err):
+		s.verb = messages.VerbReject
+	case errors.As(err, &in):
+		s.verb, s.failure.delay = messages.VerbNackIn, max(in.Delay, 0)
+	default:
+		s.verb = messages.VerbNack
 	}
 }

@@ -26,11 +26,12 @@ import (
 // in between costs that command and nothing else: effects that were not carried
 // out yet are, when the actor has restarted (SPEC S3).
 type workQueue struct {
-	broker *Broker
-	source *messages.Source
-	config *messages.QueueConfig // shared with the directory
-	ledger Ledger
-	self   *actorkit.Address
+	broker  *Broker
+	source  *messages.Source
+	config  *messages.QueueConfig // shared with the directory
+	returns *returns              // likewise
+	ledger  Ledger
+	self    *actorkit.Address
 
 	// performed is how many of the ledger's effects are carried out; it moves before
 	// each, so that an effect that panics is not tried for ever.
@@ -90,7 +91,7 @@ func newWorkQueue(b *Broker, queue *Queue, start time.Time) *workQueue {
 		return b.runtime.Draw("backoff", fmt.Sprintf("%s/%d/%d", source.Queue, source.Incarnation, put), failure)
 	}
 	return &workQueue{
-		broker: b, source: source, config: &queue.Config,
+		broker: b, source: source, config: &queue.Config, returns: &queue.returns,
 		ledger: b.newLedger(source, queue.Config, start, ledger.Options{Draw: draw}),
 	}
 }
@@ -154,8 +155,13 @@ func (q queueShell) Receive(c *actorkit.Context, msg any) {
 // probe lets a test crash the actor at a named point.
 func (q *workQueue) probe(when string, msg any) {
 	if q.broker.Probe != nil {
-		q.broker.Probe(fmt.Sprintf("queue %s %s %T", q.source.Queue, when, msg))
+		q.probed(when, msg)
 	}
+}
+
+// probed is apart so that probe is inlined.
+func (q *workQueue) probed(when string, msg any) {
+	q.broker.Probe(fmt.Sprintf("queue %s %s %T", q.source.Queue, when, msg))
 }
 
 // handle says which method handles which message. Puts and settles leave handing
@@ -166,8 +172,11 @@ func (q queueShell) handle(c *actorkit.Context, msg any) {
 	case *Put:
 		q.put(c, msg, msg)
 		return
-	case *slot:
-		q.handlerReturned(c, msg)
+	case *Window:
+		q.takeIn(c, msg)
+		return
+	case *returns:
+		q.takeReturns(c)
 		return
 	case *router.Copy:
 		q.takeCopy(c, msg)
@@ -302,41 +311,14 @@ func (q *workQueue) checkNow(c *actorkit.Context) {
 // put takes a message in; cmd is the command as it came.
 func (q *workQueue) put(c *actorkit.Context, m *Put, cmd messages.Command) {
 	p := q.arrival()
-	*p = ledger.Put{Envelope: m.Envelope, GivenID: m.Given}
-	w := m.Window
-	if w != nil && w.UntilSettled {
-		p.Owner = w
-	}
-	if moved := m.moved; moved != nil {
-		p.Redriven, p.Deliveries, p.Deaths, p.History = true, moved.deliveries, moved.deaths, moved.history
-	}
+	*p = ledger.NewPut(&m.Envelope, m.Given)
+	p.Past = m.past
 	result, err := q.ledger.Put(c.Now(), p)
-	if p.Owner != nil && err == nil && !result.Duplicate {
-		m.held = true // until Settled
-		q.hold(w)
-	}
 	if q.broker.Listener != nil {
 		q.notePut(p, err)
 	}
 	q.probe("after", cmd)
-	a := messages.Answer{N: duplicate(result.Duplicate), Err: err}
-	if w != nil {
-		free := int64(1)
-		if m.held {
-			free = 0
-		}
-		m.counted = true
-		q.count(w, 1, free)
-		if err != nil {
-			w.refuse(err)
-		}
-		if w.Report != nil {
-			w.Report(m.Envelope.ID, a)
-		}
-	}
-	if m.Reply.To != nil || c.Sender() != nil || len(q.ledger.Effects()) > 0 {
-		q.answer(c, m, a)
-	}
+	q.answer(c, m, messages.Answer{N: duplicate(result.Duplicate), Err: err})
 }
 
 // arrival is where the put under way is kept: what goes through the Ledger
@@ -350,10 +332,10 @@ func (q *workQueue) arrival() *ledger.Put {
 
 func (q *workQueue) notePut(p *ledger.Put, err error) {
 	if err != nil {
-		q.broker.notify(messages.Refused{Queue: q.source.Queue, ID: p.Envelope.ID, Reason: errors.Unwrap(err)})
+		q.broker.notify(messages.Refused{Queue: q.source.Queue, ID: p.ID, Reason: errors.Unwrap(err)})
 		return
 	}
-	q.broker.notify(messages.Accepted{Queue: q.source.Queue, ID: p.Envelope.ID, Delayed: p.Envelope.Delay})
+	q.broker.notify(messages.Accepted{Queue: q.source.Queue, ID: p.ID, Delayed: p.Delay})
 }
 
 func duplicate(d bool) int64 {
@@ -413,19 +395,23 @@ func (q *workQueue) putBatch(c *actorkit.Context, batch []messages.Envelope, giv
 	results := make([]messages.PutResult, len(batch))
 	for i := range batch {
 		p := q.arrival()
-		*p = ledger.Put{Envelope: batch[i], GivenID: given[i]}
+		*p = ledger.NewPut(&batch[i], given[i])
 		r, err := q.ledger.Put(c.Now(), p)
 		if q.broker.Listener != nil {
 			q.notePut(p, err)
 		}
-		results[i] = messages.PutResult{ID: p.Envelope.ID, Duplicate: r.Duplicate, Err: err}
+		results[i] = messages.PutResult{ID: p.ID, Duplicate: r.Duplicate, Err: err}
 	}
 	q.done(c, cmd, messages.Answer{Value: results})
 }
 
 func (q *workQueue) takeCopy(c *actorkit.Context, m *router.Copy) {
 	p := q.arrival()
-	*p = ledger.Put{Envelope: *m.Envelope, GivenID: m.Given, Details: m.Details, History: m.History, Deaths: m.Deaths}
+	e := m.Envelope
+	*p = ledger.Put{ID: e.ID, Body: e.Body, Headers: e.Headers, Details: m.Details, Delay: e.Delay, GivenID: m.Given}
+	if m.Deaths > 0 {
+		p.Past = &ledger.Past{History: m.History, Deaths: m.Deaths}
+	}
 	result, err := q.ledger.Put(c.Now(), p)
 	q.probe("after", m)
 	if err != nil {
@@ -459,37 +445,39 @@ func (q *workQueue) settleOne(c *actorkit.Context, s messages.Settlement) (time.
 	if r.Incarnation != 0 && r.Incarnation != q.source.Incarnation {
 		return time.Time{}, q.ledger.RefuseForeign(s.Verb, r)
 	}
-	now, tag, why := c.Now(), r.Tag, messages.CutError(s.Error)
-	var at time.Time
-	var err error
-	switch s.Verb {
+	return q.apply(c, s.Verb, r.Tag, s.Delay, messages.CutError(s.Error))
+}
+
+func (q *workQueue) apply(c *actorkit.Context, verb messages.Verb, tag uint64, delay time.Duration, why string) (at time.Time, err error) {
+	now := c.Now()
+	switch verb {
 	case messages.VerbAck:
 		err = q.ledger.Ack(now, tag)
 	case messages.VerbNack:
 		err = q.ledger.Nack(now, tag, why)
 	case messages.VerbNackIn:
-		if s.Delay < 0 {
+		if delay < 0 {
 			return at, &messages.ArgumentError{Op: "nack", Argument: "delay", Problem: "must not be negative"}
 		}
-		err = q.ledger.NackIn(now, tag, s.Delay, why)
+		err = q.ledger.NackIn(now, tag, delay, why)
 	case messages.VerbReject:
 		err = q.ledger.Reject(now, tag, why)
 	case messages.VerbRelease:
 		err = q.ledger.Release(now, tag)
 	case messages.VerbTouch:
 		switch {
-		case s.Delay < 0:
+		case delay < 0:
 			return at, &messages.ArgumentError{Op: "touch", Argument: "extension", Problem: "must not be negative"}
-		case s.Delay == 0:
+		case delay == 0:
 			at, err = q.ledger.Touch(now, tag)
 		default:
-			at, err = q.ledger.TouchFor(now, tag, s.Delay)
+			at, err = q.ledger.TouchFor(now, tag, delay)
 		}
 	default:
 		return at, &messages.ArgumentError{Op: "settle", Argument: "verb", Problem: "is unknown"}
 	}
 	if q.broker.Listener != nil {
-		q.noteSettle(s.Verb, tag, err)
+		q.noteSettle(verb, tag, err)
 	}
 	return at, err
 }
@@ -507,6 +495,13 @@ func (q *workQueue) noteSettle(verb messages.Verb, tag uint64, err error) {
 // has settled by itself has its return ignored, and uncounted; one whose lease ran
 // out is late, and counted.
 func (q *workQueue) handlerReturned(c *actorkit.Context, s *slot) {
+	if !s.quiet && s.verb == messages.VerbAck && q.ledger.AckReturned(c.Now(), s.consumer.tag, s.Tag) {
+		if q.broker.Listener != nil {
+			q.noteSettle(s.verb, s.Tag, nil)
+		}
+		q.probe("after", s)
+		return
+	}
 	if s.quiet {
 		q.ledger.Started(c.Now(), s.Tag) // or a lease lost later would count as never begun
 	}
@@ -515,17 +510,19 @@ func (q *workQueue) handlerReturned(c *actorkit.Context, s *slot) {
 		// again: it comes back as after a crash of the handler (SPEC Q17).
 		q.ledger.Crashed(c.Now(), s.Tag, "the queue crashed on the handler's answer")
 	}
+	// Before the settle, which gives the credit back when the handler has returned.
+	q.ledger.Returned(c.Now(), s.consumer.tag, s.Tag)
 	if !s.quiet {
 		if _, end := q.ledger.LeaseEnd(s.Tag); end == messages.LeaseRunning || end == messages.LeaseExpired {
-			// The answer is nobody's: a stale one is in the counters and the listener.
-			m := messages.Settlement{Receipt: s.Receipt(), Verb: s.verb}
+			var text string
+			var delay time.Duration
 			if f := s.failure; f != nil {
-				m.Error, m.Delay = f.text, f.delay
+				text, delay = messages.CutError(f.text), f.delay
 			}
-			_, _ = q.settleOne(c, m)
+			// The answer is nobody's: a stale one is in the counters and the listener.
+			_, _ = q.apply(c, s.verb, s.Tag, delay, text)
 		}
 	}
-	q.ledger.Returned(c.Now(), s.consumer.tag, s.Tag)
 	q.probe("after", s)
 }
 

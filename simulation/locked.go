@@ -29,6 +29,9 @@ func (t *lockedTwin) Put(now time.Time, p *ledger.Put) (ledger.PutResult, error)
 	return t.twin.Put(now, p)
 }
 
+// Hash implements [actors.Ledger]; it reads nothing that changes.
+func (t *lockedTwin) Hash(id string) uint32 { return t.twin.Hash(id) }
+
 // HandOver implements [actors.Ledger].
 func (t *lockedTwin) HandOver(now time.Time) {
 	defer t.lock()()
@@ -39,6 +42,12 @@ func (t *lockedTwin) HandOver(now time.Time) {
 func (t *lockedTwin) Ack(now time.Time, tag uint64) error {
 	defer t.lock()()
 	return t.twin.Ack(now, tag)
+}
+
+// AckReturned implements [actors.Ledger].
+func (t *lockedTwin) AckReturned(now time.Time, consumer string, tag uint64) bool {
+	defer t.lock()()
+	return t.twin.AckReturned(now, consumer, tag)
 }
 
 // Nack implements [actors.Ledger].

@@ -120,24 +120,24 @@ func (l *lab) nameOf(id string) string {
 }
 
 // arriving is told of a put that reaches a ledger.
-func (l *lab) arriving(t *twin, e *messages.Envelope) {
-	if _, known := l.names[e.ID]; known {
+func (l *lab) arriving(p *ledger.Put) {
+	if _, known := l.names[p.ID]; known {
 		return
 	}
-	if len(e.Body) > 0 {
-		if name, ours := l.bodies[&e.Body[0]]; ours {
-			l.names[e.ID] = name
+	if len(p.Body) > 0 {
+		if name, ours := l.bodies[&p.Body[0]]; ours {
+			l.names[p.ID] = name
 			return
 		}
 	}
 	// Somebody else's: a handler's own put, a copy of a publication.
-	l.attempts[e.ID]++
-	l.ops = append(l.ops, QueueOp{Type: EnqueueInvoke, Value: e.ID})
+	l.attempts[p.ID]++
+	l.ops = append(l.ops, QueueOp{Type: EnqueueInvoke, Value: p.ID})
 }
 
 // arrived is told of the verdict.
 func (l *lab) arrived(t *twin, p *ledger.Put, r ledger.PutResult, err error) {
-	name := l.nameOf(p.Envelope.ID)
+	name := l.nameOf(p.ID)
 	switch {
 	case err != nil:
 		l.emit(Event{Kind: KindRefused, Queue: t.source.Queue, Message: name, Reason: verdict(err), Cause: l.last[name]})
@@ -147,7 +147,7 @@ func (l *lab) arrived(t *twin, p *ledger.Put, r ledger.PutResult, err error) {
 	case r.Duplicate:
 		l.hit(HitDedup)
 		l.emit(Event{Kind: KindDuplicate, Queue: t.source.Queue, Message: name, Put: r.Number, Cause: l.last[name]})
-		if c, ok := t.book.claims[p.Envelope.ID]; !ok || c.put != r.Number {
+		if c, ok := t.book.claims[p.ID]; !ok || c.put != r.Number {
 			l.object("safety", "I22", "duplicate of another", fmt.Sprintf("%s is called a duplicate of put %d, its id is put %d's", name, r.Number, c.put))
 		} else if c.dead && !l.rt.now.Before(c.at.Add(t.config.DedupWindow)) {
 			l.object("safety", "I22", "duplicate outside the window", fmt.Sprintf("%s was put at %v and is gone, the window is %v", name, since(c.at), t.config.DedupWindow))

@@ -422,8 +422,8 @@ func (t *twin) Put(now time.Time, p *ledger.Put) (ledger.PutResult, error) {
 	t.begin("put", 0)
 	defer t.guard()
 	own := *p // the model keeps it, and must not see what the ledger may do to it
-	t.lab.arriving(t, &p.Envelope)
-	t.putting = p.Envelope.ID
+	t.lab.arriving(p)
+	t.putting = p.ID
 	got, err := t.face.Put(now, p)
 	want, wantErr := t.model.Put(now, &own)
 	t.compareErrors(putInvariant(err, wantErr), err, wantErr)
@@ -449,6 +449,9 @@ func putInvariant(errs ...error) string {
 	}
 	return "I5"
 }
+
+// Hash implements [actors.Ledger].
+func (t *twin) Hash(id string) uint32 { return t.face.Hash(id) }
 
 // HandOver implements [actors.Ledger].
 func (t *twin) HandOver(now time.Time) {
@@ -494,6 +497,38 @@ func (t *twin) Ack(now time.Time, tag uint64) error {
 		func() (time.Time, error) { return only(t.model.Ack(now, tag)) })
 	return err
 }
+
+// AckReturned implements [actors.Ledger].
+func (t *twin) AckReturned(now time.Time, consumer string, tag uint64) bool {
+	if !t.model.Runs(now, consumer, tag) {
+		t.begin("returned", 0)
+		defer t.guard()
+		if t.face.AckReturned(now, consumer, tag) {
+			t.mismatch("I9", "ack", "accepted", "the lease is over")
+		}
+		t.finish(now)
+		return false
+	}
+	t.lab.checkAnswer(t, messages.VerbAck, tag, "")
+	acked := true
+	_, _ = t.settle(now, messages.VerbAck, tag,
+		func() (at time.Time, err error) {
+			if acked = t.face.AckReturned(now, consumer, tag); !acked {
+				err = errNotAcked
+			}
+			return at, err
+		},
+		func() (at time.Time, err error) {
+			if !t.model.AckReturned(now, consumer, tag) {
+				err = errNotAcked
+			}
+			return at, err
+		})
+	return acked
+}
+
+// errNotAcked is a lease that AckReturned should have ended.
+var errNotAcked = errors.New("not acked")
 
 // Nack implements [actors.Ledger].
 func (t *twin) Nack(now time.Time, tag uint64, errText string) error {

@@ -150,8 +150,8 @@ func (l *Ledger) closed() (messagesDropped, lettersDropped int) {
 		l.record(Record{Kind: RecordClosed})
 	}
 	for _, e := range l.entries() {
-		if e.rare != nil && e.rare.owner != nil {
-			l.effects = append(l.effects, Effect{Kind: Settled, Owner: e.rare.owner})
+		if e.owner != nil {
+			l.effects = append(l.effects, Effect{Kind: Settled, Owner: e.owner})
 		}
 	}
 	messagesDropped, lettersDropped = l.total(), l.letters.n

@@ -34,7 +34,7 @@ func newBench(b testing.TB, standing int, given bool) *bench {
 	}
 	p := ledger.Put{GivenID: given}
 	for i := range standing {
-		p.Envelope.ID = "standing-" + strconv.Itoa(i)
+		p.ID = "standing-" + strconv.Itoa(i)
 		if _, err := l.Put(l.now, &p); err != nil {
 			b.Fatal(err)
 		}
@@ -76,12 +76,12 @@ func BenchmarkLifecycle(b *testing.B) {
 				l := newBench(b, standing, given)
 				l.attach(b, 1)
 				p := ledger.Put{GivenID: given}
-				p.Envelope.Body = make([]byte, 64)
+				p.Body = make([]byte, 64)
 				b.ReportAllocs()
 				n := 0
 				for b.Loop() {
 					l.now = l.now.Add(50 * time.Nanosecond)
-					p.Envelope.ID = l.ids[n%benchIDs]
+					p.ID = l.ids[n%benchIDs]
 					n++
 					if _, err := l.Put(l.now, &p); err != nil {
 						b.Fatal(err)
@@ -107,13 +107,13 @@ func BenchmarkBatch(b *testing.B) {
 			l := newBench(b, 0, given)
 			l.attach(b, batch)
 			p := ledger.Put{GivenID: given}
-			p.Envelope.Body = make([]byte, 64)
+			p.Body = make([]byte, 64)
 			var d messages.Delivery
 			b.ReportAllocs()
 			n := 0
 			for b.Loop() {
 				l.now = l.now.Add(50 * time.Nanosecond)
-				p.Envelope.ID = l.ids[n%benchIDs]
+				p.ID = l.ids[n%benchIDs]
 				if _, err := l.Put(l.now, &p); err != nil {
 					b.Fatal(err)
 				}
@@ -172,7 +172,7 @@ func BenchmarkNackIn(b *testing.B) {
 		b.Run(fmt.Sprintf("leased=%d", standing), func(b *testing.B) {
 			l := newBench(b, standing, false)
 			l.attach(b, 1)
-			if _, err := l.Put(l.now, &ledger.Put{Envelope: messages.Envelope{ID: "mine"}}); err != nil {
+			if _, err := l.Put(l.now, &ledger.Put{ID: "mine"}); err != nil {
 				b.Fatal(err)
 			}
 			b.ReportAllocs()
@@ -217,7 +217,7 @@ func BenchmarkMemory(b *testing.B) {
 					if given {
 						id = fmt.Sprintf("order-%010d", i)
 					}
-					if _, err := l.Put(l.now, &ledger.Put{Envelope: messages.Envelope{ID: id}, GivenID: given}); err != nil {
+					if _, err := l.Put(l.now, &ledger.Put{ID: id, GivenID: given}); err != nil {
 						b.Fatal(err)
 					}
 				}

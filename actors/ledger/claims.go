@@ -125,7 +125,7 @@ func (l *Ledger) forgetID(e *entry, keepsClaim bool) {
 		return
 	}
 	r := l.claims.add(claim{
-		id: e.id, body: maphash.Bytes(l.seed, e.body), release: release, number: e.number, hash: e.hash,
+		id: e.id, body: maphash.String(l.seed, e.body), release: release, number: e.number, hash: e.hash,
 	})
 	s := &l.index.slots[l.index.where(e.hash, e, 0)]
 	s.e, s.claim = nil, r

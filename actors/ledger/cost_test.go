@@ -35,7 +35,7 @@ func TestQ18_SteadyStateAllocatesNothing(t *testing.T) {
 			round := 0
 			step := func() {
 				now = now.Add(time.Millisecond)
-				p = ledger.Put{Envelope: messages.Envelope{ID: ids[round%len(ids)], Body: body}, GivenID: given}
+				p = ledger.Put{ID: ids[round%len(ids)], Body: body, GivenID: given}
 				round++
 				if _, err := l.Put(now, &p); err != nil {
 					t.Fatalf("put %d: %v", round, err)
@@ -73,7 +73,7 @@ func TestQ10_ManyDueAtOneInstant(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range many {
-		p := &ledger.Put{Envelope: messages.Envelope{ID: fmt.Sprintf("m%d", i)}, GivenID: true}
+		p := &ledger.Put{ID: fmt.Sprintf("m%d", i), GivenID: true}
 		if _, err := l.Put(epoch, p); err != nil {
 			t.Fatal(err)
 		}
@@ -101,7 +101,7 @@ func TestQ10_ManyDueAtOneInstant(t *testing.T) {
 				t.Fatalf("slice %d: ack of tag %d at its deadline: %v, want stale, over: expired", slices, tag, err)
 			}
 		}
-		r, err := l.Put(at, &ledger.Put{Envelope: messages.Envelope{ID: fmt.Sprintf("m%d", many-1)}, GivenID: true})
+		r, err := l.Put(at, &ledger.Put{ID: fmt.Sprintf("m%d", many-1), GivenID: true})
 		if err != nil || !r.Duplicate {
 			t.Fatalf("slice %d: put of an id that is still here: %+v, %v, want a duplicate", slices, r, err)
 		}
@@ -151,7 +151,7 @@ func TestQ8_LastEndedLeasesAreKnown(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range known + more {
-		if _, err := l.Put(epoch, &ledger.Put{Envelope: messages.Envelope{ID: fmt.Sprint(i)}}); err != nil {
+		if _, err := l.Put(epoch, &ledger.Put{ID: fmt.Sprint(i)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -214,7 +214,8 @@ func TestK3_OnlyExpiresAtIsWallTime(t *testing.T) {
 		}
 	}
 	put := func(at time.Time, e messages.Envelope) error {
-		_, err := l.Put(at, &ledger.Put{Envelope: e, GivenID: true})
+		p := ledger.NewPut(&e, true)
+		_, err := l.Put(at, &p)
 		return err
 	}
 	must(l.Attach(start, &ledger.Consumer{Tag: "sam", Prefetch: 1}))
@@ -249,7 +250,7 @@ func TestQ15_NothingDeadIsHandedOver(t *testing.T) {
 	const many = 3*4096 + 100
 	l := plainLedger(messages.QueueConfig{TTL: 10 * time.Second, DeadLetterLimit: messages.Unlimited})
 	for i := range many {
-		if _, err := l.Put(epoch, &ledger.Put{Envelope: messages.Envelope{ID: fmt.Sprint(i)}}); err != nil {
+		if _, err := l.Put(epoch, &ledger.Put{ID: fmt.Sprint(i)}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/postroom/postroom/messages"
 )
@@ -38,7 +39,7 @@ type Effect struct {
 	Waiter   *Waiter              // HandedOver to a Get, LeaseLost by whoever has it
 	Tag      uint64               // HandedOver, LeaseLost
 	Letter   *messages.DeadLetter // Died, Trimmed; not to be changed
-	Owner    any                  // Settled
+	Owner    *Owner               // Settled
 
 	entry *entry // HandedOver, for Fill
 }
@@ -67,11 +68,11 @@ func (l *Ledger) Fill(f *Effect, d *messages.Delivery) {
 }
 
 func (l *Ledger) fill(e *entry, d *messages.Delivery) {
-	*d = messages.Delivery{
-		ID: e.id, Body: e.body, Details: e.details,
-		Attempt: int(e.attempt), Deliveries: int(e.deliveries),
-		EnqueuedAt: l.time(e.enqueued), From: l.source,
-	}
+	// Field by field: a literal would be built elsewhere first and then copied.
+	d.ID, d.Body, d.Headers, d.Details = e.id, e.bytesOf(), nil, e.details
+	d.Attempt, d.Deliveries = int(e.attempt), int(e.deliveries)
+	d.EnqueuedAt, d.Deadline = l.time(e.enqueued), time.Time{}
+	d.Tag, d.From = 0, l.source
 	if e.rare != nil {
 		d.Headers = e.rare.headers
 	}

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"math"
+	"unsafe"
 
 	"github.com/postroom/postroom/messages"
 )
@@ -49,8 +50,9 @@ type entry struct {
 	older, younger *entry // in the age list, once it has been ready
 
 	id      string
-	body    []byte
+	body    string // the envelope's own bytes, without a capacity: eight bytes less a message
 	details *messages.Details
+	owner   *Owner // nil: nobody
 	rare    *rare  // nil: all zero
 	lease   *lease // only while leased
 
@@ -78,6 +80,9 @@ const (
 
 func (e *entry) has(f entryFlags) bool { return e.flags&f != 0 }
 
+// bytesOf returns the body as it was put. Appending to it copies.
+func (e *entry) bytesOf() []byte { return unsafe.Slice(unsafe.StringData(e.body), len(e.body)) }
+
 // bytes is what the message counts against MaxBytes (A1).
 func (e *entry) bytes() int64 {
 	n := int64(len(e.id) + len(e.body) + len(e.details.Extra))
@@ -95,7 +100,6 @@ type rare struct {
 	deaths      int
 	lastError   string
 	lastHolder  string // let the lease run out; passed over while another has credit (Q11)
-	owner       any    // told when the message is settled
 }
 
 // lease is a message in a holder's hands (Q2). Also recycled.
@@ -146,7 +150,7 @@ func addSat(a, b int64) int64 {
 
 // sparesMax bounds the entries, leases and rares kept for reuse. A burst larger
 // than this allocates again; the memory of a past one is not kept for ever.
-const sparesMax = 1024
+const sparesMax = 4096
 
 // spares are recycled structs, so that put, lend and ack allocate nothing.
 type spares struct {

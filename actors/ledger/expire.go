@@ -29,10 +29,15 @@ const (
 // advance moves time forward to now and settles what fell due on the way, the
 // earliest first, at most a slice of it.
 func (l *Ledger) advance(now time.Time) {
+	if now == l.latest && l.settled {
+		return // as for most commands of a turn: nothing that they do is due at once
+	}
+	l.latest = now
 	// A clock that steps back would prolong every lease by the step (K3).
 	if at := int64(now.Sub(l.start)); at > l.now {
 		l.now = at
 	}
+	l.settled = false
 	if l.gone != nil {
 		l.clock = l.now
 		return
@@ -41,6 +46,7 @@ func (l *Ledger) advance(now time.Time) {
 	for range slice {
 		if !l.step() {
 			l.clock = l.now
+			l.settled = true
 			return
 		}
 	}

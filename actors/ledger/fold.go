@@ -65,18 +65,20 @@ func (l *Ledger) apply(r *Record, byNumber map[uint64]*entry) error {
 		if r.Letter != 0 && l.letters.get(r.Letter) == nil {
 			return fmt.Errorf("no letter %d", r.Letter)
 		}
+		past := newcomer
+		if r.Redriven || r.Deaths > 0 {
+			past = &Past{Redriven: r.Redriven, Deliveries: r.Deliveries, History: r.History, Deaths: r.Deaths}
+		}
 		in := arrival{
-			id: r.ID, given: r.GivenID, body: r.Body, headers: r.Headers, details: r.Details,
-			redriven: r.Redriven, letter: r.Letter, deliveries: r.Deliveries, history: r.History, deaths: r.Deaths,
+			Put: &Put{ID: r.ID, Body: r.Body, Headers: r.Headers, GivenID: r.GivenID}, Past: past,
+			details: r.Details, letter: r.Letter,
 			due: l.instant(r.Due), waits: !r.Due.IsZero(), expires: l.instant(r.Expires),
 		}
-		for header, value := range in.headers {
-			in.headerBytes += int64(len(header) + len(value))
-		}
-		if in.given {
-			in.hash = l.hashOf(in.id)
-			if s := l.index.find(in.hash, in.id, &l.claims); s != nil && (s.e != nil || !in.redriven) {
-				return fmt.Errorf("id %q is taken", in.id)
+		in.weighHeaders()
+		if r.GivenID {
+			in.hash = l.Hash(r.ID)
+			if s := l.index.find(in.hash, r.ID, &l.claims); s != nil && (s.e != nil || !r.Redriven) {
+				return fmt.Errorf("id %q is taken", r.ID)
 			}
 		}
 		byNumber[r.Number] = l.enter(&in)
@@ -155,7 +157,7 @@ func (l *Ledger) apply(r *Record, byNumber map[uint64]*entry) error {
 		}
 		l.purged()
 	case RecordClaimFreed, RecordClaimDropped:
-		s := l.index.find(l.hashOf(r.ID), r.ID, &l.claims)
+		s := l.index.find(l.Hash(r.ID), r.ID, &l.claims)
 		if s == nil || s.claim == 0 {
 			return fmt.Errorf("no claim of %q", r.ID)
 		}

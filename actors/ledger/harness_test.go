@@ -75,9 +75,6 @@ type subject interface {
 	restart(now time.Time) subject
 }
 
-// owner is a publisher's window in the shell; here it only has a name.
-type owner struct{ name string }
-
 // world is one queue with everything that a program may name.
 type world struct {
 	subject subject
@@ -86,7 +83,7 @@ type world struct {
 	make maker
 
 	waiterByName map[string]*ledger.Waiter
-	ownerByName  map[string]*owner
+	ownerByName  map[string]*ledger.Owner
 	// quiet leaves out the self-check, for programs that only measure.
 	quiet bool
 	// verbose prints every field of a delivery or a dead letter.
@@ -146,7 +143,7 @@ func (w *world) command(out *strings.Builder, name string, a *arguments) {
 	switch name {
 	case "new":
 		*w = world{make: w.make, now: epoch, quiet: w.quiet, verbose: a.flag("verbose"),
-			waiterByName: map[string]*ledger.Waiter{}, ownerByName: map[string]*owner{}}
+			waiterByName: map[string]*ledger.Waiter{}, ownerByName: map[string]*ledger.Owner{}}
 		config, draw := a.config()
 		if err := config.Validate(); err != nil {
 			panic(fmt.Sprintf("%s: %v", a.line, err))
@@ -387,8 +384,7 @@ func (w *world) next() string {
 }
 
 func (w *world) put(id string, a *arguments) *ledger.Put {
-	p := &ledger.Put{Envelope: messages.Envelope{ID: id, Body: []byte(id)}, GivenID: !a.flag("made")}
-	e := &p.Envelope
+	e := &messages.Envelope{ID: id, Body: []byte(id)}
 	if body, ok := a.lookup("body"); ok {
 		e.Body = []byte(body)
 	}
@@ -408,17 +404,19 @@ func (w *world) put(id string, a *arguments) *ledger.Put {
 	if at, ok := a.lookup("expires"); ok {
 		e.ExpiresAt = epoch.Add(mustDuration(strings.TrimPrefix(at, "+")))
 	}
+	put := ledger.NewPut(e, !a.flag("made"))
+	p := &put
 	if name, ok := a.lookup("owner"); ok {
 		if w.ownerByName[name] == nil {
-			w.ownerByName[name] = &owner{name}
+			w.ownerByName[name] = &ledger.Owner{Address: name}
 		}
 		p.Owner = w.ownerByName[name]
 	}
 	// What a redrive from another queue brings along.
-	if p.Redriven = a.flag("redriven"); p.Redriven {
-		p.Deliveries, p.Deaths = a.number("deliveries", 1), a.number("deaths", 1)
-		for range min(p.Deaths, messages.HistoryMax) {
-			p.History = append(p.History, messages.Death{
+	if a.flag("redriven") {
+		p.Past = &ledger.Past{Redriven: true, Deliveries: a.number("deliveries", 1), Deaths: a.number("deaths", 1)}
+		for range min(p.Past.Deaths, messages.HistoryMax) {
+			p.Past.History = append(p.Past.History, messages.Death{
 				Queue: "before", Reason: messages.Rejected, Attempts: 1, Error: "old", At: epoch.Add(-time.Hour),
 			})
 		}
@@ -803,7 +801,7 @@ func (r *real) effectText(e *ledger.Effect) string {
 	case ledger.AlarmRaised:
 		return alarmText(e.Alarm == messages.OldestAge)
 	case ledger.Settled:
-		return settledText(e.Owner.(*owner))
+		return settledText(e.Owner)
 	case ledger.Drained:
 		return "drained"
 	default:
@@ -830,7 +828,7 @@ func alarmText(age bool) string {
 	}
 	return "alarm: dead letters"
 }
-func settledText(o *owner) string { return "settled for " + o.name }
+func settledText(o *ledger.Owner) string { return fmt.Sprint("settled for ", o.Address) }
 
 func (r *real) check(now time.Time) error {
 	if err := r.CheckInvariants(); err != nil {

@@ -30,9 +30,10 @@ const (
 	indexSlotsKept = 4096 // 64 KiB
 )
 
-// hashOf is keyed by the ledger's own seed: whoever chooses ids cannot choose
-// collisions.
-func (l *Ledger) hashOf(id string) uint32 { return uint32(maphash.String(l.seed, id)) }
+// Hash is what the index knows an id by. It is keyed by the ledger's own seed:
+// whoever chooses ids cannot choose collisions. Unlike all else it may be called from
+// any goroutine.
+func (l *Ledger) Hash(id string) uint32 { return uint32(maphash.String(l.seed, id)) }
 
 // find returns the slot of id, or nil.
 func (x *index) find(hash uint32, id string, claims *claims) *indexSlot {

@@ -60,6 +60,9 @@ type Ledger struct {
 	journal bool
 	folding bool // records decide, nothing else does
 
+	latest  time.Time // given last
+	settled bool      // all that was due by now is done
+
 	now   int64 // latest time seen
 	clock int64 // instant of what is being done: that of the event while settling, else now
 

@@ -64,7 +64,7 @@ func (l *Ledger) died(e *entry, d death) {
 	t := &letter{given: e.has(given)}
 	t.DeadLetter = messages.DeadLetter{
 		Number: l.lastLetter,
-		ID:     e.id, Body: e.body, Details: e.details,
+		ID:     e.id, Body: e.bytesOf(), Details: e.details,
 		Queue: l.source.Queue, Reason: d.reason, DiedAt: l.time(l.clock),
 		Attempts: int(e.attempt), Deliveries: int(e.deliveries), EnqueuedAt: l.time(e.enqueued),
 		Deaths: 1,
@@ -262,8 +262,7 @@ func (l *Ledger) Redrive(now time.Time, number uint64) (PutResult, error) {
 		return PutResult{}, &messages.NotFoundError{Op: "redrive", What: "dead letter", Name: strconv.FormatUint(number, 10)}
 	}
 	return l.put(now, &Put{
-		Envelope: messages.Envelope{ID: t.ID, Body: t.Body, Headers: t.Headers},
-		GivenID:  t.given, Details: t.Details,
-		Redriven: true, Deliveries: t.Deliveries, History: t.History, Deaths: t.Deaths,
+		ID: t.ID, Body: t.Body, Headers: t.Headers, Details: t.Details, GivenID: t.given,
+		Past: &Past{Redriven: true, Deliveries: t.Deliveries, History: t.History, Deaths: t.Deaths},
 	}, number)
 }

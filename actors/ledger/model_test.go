@@ -43,7 +43,7 @@ func modelEffectText(e *model.Effect) string {
 	case ledger.AlarmRaised:
 		return alarmText(e.Alarm == messages.OldestAge)
 	case ledger.Settled:
-		return settledText(e.Owner.(*owner))
+		return settledText(e.Owner)
 	}
 	return e.Kind.String()
 }

@@ -1,33 +1,66 @@
 package ledger
 
 import (
-	"bytes"
 	"fmt"
 	"hash/maphash"
 	"time"
+	"unsafe"
 
 	"github.com/postroom/postroom/messages"
 )
 
 // Put is one message on its way in.
+//
+// It is an envelope cut down to what a ledger needs, since a million of them a second
+// go from one core to another: see [NewPut].
 type Put struct {
-	// Envelope's ID must be set: the broker has made one where the caller gave none.
-	Envelope messages.Envelope
+	// ID must be set: the broker has made one where the caller gave none.
+	ID      string
+	Body    []byte
+	Headers map[string]string
+	// Details are the other parts of the envelope. Nil: there are none.
+	Details *messages.Details
+	// Delay is how long the message waits before it is first ready.
+	Delay time.Duration
+	// Owner is told by an effect [Settled] when the message is acked, dead, purged or
+	// dropped. Nil: nobody.
+	Owner *Owner
+	// Past is what the message has been through before. Nil: it is new.
+	Past *Past
+	// Hash is [Ledger.Hash] of the ID, when somebody has had the time for it. Zero: the
+	// ledger finds it out.
+	Hash uint32
 	// GivenID says that the caller chose the id. Only such an id is indexed (SPEC E3).
 	GivenID bool
-	// Details are shared by the copies of one publication and win over the
-	// envelope's own; nil: made from Envelope.Split.
-	Details *messages.Details
-	// Owner is told by an effect [Settled] when the message is acked, dead, purged or
-	// dropped. Nil: nobody. Must be of a pointer type.
-	Owner any
+}
 
+// Past is the earlier life of a message that has been dead.
+type Past struct {
 	// Redriven marks a letter of another queue (R8): ExpiresAt and Delay are dropped,
 	// attempts begin anew, Deliveries, History and Deaths go on from where they were.
+	// Without it the message is the copy of a letter, which is a new one.
 	Redriven   bool
 	Deliveries int
 	History    []messages.Death
 	Deaths     int
+}
+
+// NewPut returns the put of an envelope; given says that the caller chose its id.
+func NewPut(e *messages.Envelope, given bool) Put {
+	return Put{ID: e.ID, Body: e.Body, Headers: e.Headers, Details: e.Split(), Delay: e.Delay, GivenID: given}
+}
+
+// noDetails are those of a put that has none.
+var noDetails = new(messages.Envelope).Split()
+
+// newcomer is the past of a message that has none.
+var newcomer = &Past{}
+
+// Owner is who is told of a message's end, such as a publisher whose window counts
+// it until then.
+type Owner struct {
+	// Address is the shell's own and never looked at.
+	Address any
 }
 
 // PutResult is an accepted put, or a duplicate.
@@ -54,19 +87,18 @@ func (l *Ledger) Put(now time.Time, p *Put) (PutResult, error) {
 
 // put is Put, and Redrive of the letter with that number when it is not 0.
 func (l *Ledger) put(now time.Time, p *Put, letter uint64) (PutResult, error) {
-	in := arrival{
-		id: p.Envelope.ID, given: p.GivenID, body: p.Envelope.Body, headers: p.Envelope.Headers,
-		details: p.Details, owner: p.Owner, redriven: p.Redriven, letter: letter,
-		deliveries: p.Deliveries, history: p.History, deaths: p.Deaths, expires: never,
-	}
+	in := arrival{Put: p, Past: p.Past, details: p.Details, letter: letter, expires: never}
 	if in.details == nil {
-		in.details = p.Envelope.Split()
+		in.details = noDetails
+	}
+	if in.Past == nil {
+		in.Past = newcomer
 	}
 	if uint(in.details.Priority) > messages.PriorityMax {
 		panic(fmt.Sprintf("ledger: put with priority %d", in.details.Priority))
 	}
-	delay := max(0, p.Envelope.Delay)
-	if p.Redriven {
+	delay := max(0, p.Delay)
+	if in.Redriven {
 		delay = 0
 		if !in.details.ExpiresAt.IsZero() { // shared with the letter, which keeps its own
 			without := *in.details
@@ -81,16 +113,18 @@ func (l *Ledger) put(now time.Time, p *Put, letter uint64) (PutResult, error) {
 		return l.refusePut(p, messages.ErrDraining)
 	}
 
-	if in.given {
-		in.hash = l.hashOf(in.id)
-		if s := l.index.find(in.hash, in.id, &l.claims); s != nil {
+	if p.GivenID {
+		if in.hash = p.Hash; in.hash == 0 {
+			in.hash = l.Hash(p.ID)
+		}
+		if s := l.index.find(in.hash, p.ID, &l.claims); s != nil {
 			if l.behind {
 				// What is due may free the id; the verdict is that of a ledger on time.
 				l.catchUp()
-				s = l.index.find(in.hash, in.id, &l.claims)
+				s = l.index.find(in.hash, p.ID, &l.claims)
 			}
 			if s != nil {
-				if taken, r, err := l.taken(p, s); taken {
+				if taken, r, err := l.taken(&in, s); taken {
 					return r, err
 				}
 			}
@@ -117,10 +151,8 @@ func (l *Ledger) put(now time.Time, p *Put, letter uint64) (PutResult, error) {
 	// it takes its place after them, by waiting among the delayed until now.
 	in.waits = in.due > l.now || l.behind
 
-	for header, value := range in.headers {
-		in.headerBytes += int64(len(header) + len(value))
-	}
-	size := int64(len(in.id)+len(in.body)+len(in.details.Extra)) + in.headerBytes
+	in.weighHeaders()
+	size := int64(len(p.ID)+len(p.Body)+len(in.details.Extra)) + in.headerBytes
 	fits, err := l.admits(size, uint8(in.details.Priority))
 	if !fits && l.behind {
 		l.catchUp() // what is due may make room
@@ -141,27 +173,27 @@ func (l *Ledger) put(now time.Time, p *Put, letter uint64) (PutResult, error) {
 
 func (l *Ledger) refusePut(p *Put, reason error) (PutResult, error) {
 	l.counters.Refusals++
-	return PutResult{}, &messages.PutError{Queue: l.source.Queue, ID: p.Envelope.ID, Reason: reason}
+	return PutResult{}, &messages.PutError{Queue: l.source.Queue, ID: p.ID, Reason: reason}
 }
 
 // taken gives the verdict on a put whose id is in the index: with the same body it
 // is the same message again, with another one a mistake (Q13, L). False: the id is
 // held by nothing but the claim that the redriven message itself left behind, and
 // that never blocks it (R8).
-func (l *Ledger) taken(p *Put, s *indexSlot) (bool, PutResult, error) {
+func (l *Ledger) taken(in *arrival, s *indexSlot) (bool, PutResult, error) {
 	var number uint64
 	var same bool
 	if s.e != nil {
-		number, same = s.e.number, bytes.Equal(s.e.body, p.Envelope.Body)
+		number, same = s.e.number, s.e.body == string(in.Body)
 	} else {
 		c := l.claims.at(s.claim)
-		number, same = c.number, c.body == maphash.Bytes(l.seed, p.Envelope.Body)
-		if same && p.Redriven {
+		number, same = c.number, c.body == maphash.Bytes(l.seed, in.Body)
+		if same && in.Redriven {
 			return false, PutResult{}, nil
 		}
 	}
 	if !same {
-		r, err := l.refusePut(p, messages.ErrIDReused)
+		r, err := l.refusePut(in.Put, messages.ErrIDReused)
 		return true, r, err
 	}
 	l.counters.Duplicates++
@@ -170,22 +202,21 @@ func (l *Ledger) taken(p *Put, s *indexSlot) (bool, PutResult, error) {
 
 // arrival is a decided put: nothing about it can be refused any more.
 type arrival struct {
-	id          string
-	given       bool
+	*Put
+	*Past                         // never nil
+	details     *messages.Details // likewise
 	hash        uint32
-	body        []byte
-	headers     map[string]string
 	headerBytes int64
-	details     *messages.Details
-	owner       any
-	redriven    bool
 	letter      uint64 // of this queue, which leaves the dead in the same step
-	deliveries  int
-	history     []messages.Death
-	deaths      int
 	due         int64
 	waits       bool // delayed until due
 	expires     int64
+}
+
+func (in *arrival) weighHeaders() {
+	for header, value := range in.Headers {
+		in.headerBytes += int64(len(header) + len(value))
+	}
 }
 
 // enter is the transition of a put or redrive.
@@ -196,26 +227,30 @@ func (l *Ledger) enter(in *arrival) *entry {
 			due = in.due
 		}
 		l.record(Record{
-			Kind: RecordPut, Number: l.lastPut + 1, ID: in.id, GivenID: in.given, Body: in.body, Headers: in.headers,
-			Details: in.details, Due: l.time(due), Expires: l.time(in.expires), Redriven: in.redriven, Letter: in.letter,
-			Deliveries: in.deliveries, History: in.history, Deaths: in.deaths,
+			Kind: RecordPut, Number: l.lastPut + 1, ID: in.ID, GivenID: in.GivenID, Body: in.Body, Headers: in.Headers,
+			Details: in.details, Due: l.time(due), Expires: l.time(in.expires), Redriven: in.Redriven, Letter: in.letter,
+			Deliveries: in.Deliveries, History: in.History, Deaths: in.Deaths,
 		})
 	}
 	l.lastPut++
 	e := l.spares.entry()
 	e.number, e.enqueued = l.lastPut, l.clock
-	e.id, e.body, e.details = in.id, in.body, in.details
+	e.id, e.details, e.owner = in.ID, in.details, in.Owner
+	e.body = unsafe.String(unsafe.SliceData(in.Body), len(in.Body))
 	e.priority = uint8(in.details.Priority)
-	e.deliveries = int32(in.deliveries)
-	if len(in.headers) > 0 || in.owner != nil || in.deaths > 0 || len(in.history) > 0 {
+	if len(in.Headers) > 0 {
 		r := l.rarely(e)
-		r.headers, r.headerBytes, r.owner = in.headers, in.headerBytes, in.owner
-		r.history, r.deaths = in.history, in.deaths
-		if n := len(in.history); n > 0 {
-			r.lastError = in.history[n-1].Error
+		r.headers, r.headerBytes = in.Headers, in.headerBytes
+	}
+	if in.Past != newcomer {
+		e.deliveries = int32(in.Deliveries)
+		r := l.rarely(e)
+		r.history, r.deaths = in.History, in.Deaths
+		if n := len(in.History); n > 0 {
+			r.lastError = in.History[n-1].Error
 		}
 	}
-	if in.redriven {
+	if in.Redriven {
 		l.counters.RedrivenIn++
 		if in.letter != 0 {
 			l.counters.RedrivenOut++
@@ -225,9 +260,9 @@ func (l *Ledger) enter(in *arrival) *entry {
 		l.counters.Puts++
 	}
 	l.bytes += e.bytes()
-	if in.given {
-		if in.redriven {
-			if s := l.index.find(in.hash, in.id, &l.claims); s != nil {
+	if in.GivenID {
+		if in.Redriven {
+			if s := l.index.find(in.hash, in.ID, &l.claims); s != nil {
 				l.freeClaim(s.claim) // taken has allowed it; no record, the put says it
 			}
 		}
@@ -296,8 +331,8 @@ func (l *Ledger) leave(e *entry, keepsClaim bool) {
 		l.leaveAge(e)
 	}
 	l.bytes -= e.bytes()
-	if e.rare != nil && e.rare.owner != nil {
-		l.effects = append(l.effects, Effect{Kind: Settled, Owner: e.rare.owner})
+	if e.owner != nil {
+		l.effects = append(l.effects, Effect{Kind: Settled, Owner: e.owner})
 	}
 	l.spares.giveEntry(e)
 }

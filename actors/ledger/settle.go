@@ -58,6 +58,9 @@ func (l *Ledger) LeaseEnd(tag uint64) (issued bool, end messages.LeaseEnd) {
 	if tag == 0 || tag > l.tags.last {
 		return false, messages.LeaseRunning
 	}
+	if l.tags.get(tag) != nil { // else each prompt settle would search all that ended
+		return true, messages.LeaseRunning
+	}
 	return true, l.ended.find(tag)
 }
 
@@ -69,12 +72,33 @@ func (l *Ledger) Ack(now time.Time, tag uint64) error {
 	if err != nil {
 		return err
 	}
+	l.ack(e)
+	return nil
+}
+
+// AckReturned is [Ledger.Returned] and then [Ledger.Ack] of a lease that runs: what
+// most deliveries come to, at the price of one. False: the lease is over or another
+// consumer's, and nothing has changed or been counted.
+func (l *Ledger) AckReturned(now time.Time, consumer string, tag uint64) bool {
+	l.advance(now)
+	e := l.running(tag)
+	if e == nil {
+		return false
+	}
+	if c := e.lease.holder.consumer; c == nil || c.Tag != consumer {
+		return false
+	}
+	e.lease.flags |= returned
+	l.ack(e)
+	return true
+}
+
+func (l *Ledger) ack(e *entry) {
 	l.budgetOnTime()
 	l.acked(e)
 	l.boundClaims()
 	l.releaseWaiting()
 	l.tellDrained()
-	return nil
 }
 
 // acked is the transition of an ack.

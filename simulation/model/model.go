@@ -97,15 +97,28 @@ type entry struct {
 	started  bool
 }
 
-// details are the envelope's, unless the put brought some of its own.
-func (e *entry) details() *messages.Details {
-	if e.put.Details != nil {
-		return e.put.Details
+func (e *entry) details() *messages.Details { return detailsOf(e.put) }
+
+func detailsOf(p *ledger.Put) *messages.Details {
+	if p.Details == nil {
+		return &messages.Details{}
 	}
-	return e.put.Envelope.Split()
+	return p.Details
 }
 
-func (e *entry) size() int64 { return e.put.Envelope.Bytes() }
+// pastOf is what the message has been through; nothing when it is new.
+func pastOf(p *ledger.Put) ledger.Past {
+	if p.Past == nil {
+		return ledger.Past{}
+	}
+	return *p.Past
+}
+
+func (e *entry) size() int64 { return sizeOf(e.put) }
+
+func sizeOf(p *ledger.Put) int64 {
+	return messages.Size(p.ID, p.Body, p.Headers, detailsOf(p).Extra)
+}
 
 // claim is the id of a message that was acked or purged within its window.
 type claim struct {
@@ -160,7 +173,7 @@ type Effect struct {
 	Letter   *messages.DeadLetter
 	Announce bool
 	Alarm    messages.Alarm
-	Owner    any
+	Owner    *ledger.Owner
 }
 
 // TakeEffects returns the effects since it was last called, in their order.
@@ -309,7 +322,7 @@ func (m *Model) Tick(now time.Time) { m.advance(now) }
 
 func (m *Model) refuse(p *ledger.Put, reason error) (ledger.PutResult, error) {
 	m.counters.Refusals++
-	return ledger.PutResult{}, &messages.PutError{Queue: m.source.Queue, ID: p.Envelope.ID, Reason: reason}
+	return ledger.PutResult{}, &messages.PutError{Queue: m.source.Queue, ID: p.ID, Reason: reason}
 }
 
 // Put is [ledger.Ledger.Put].
@@ -328,21 +341,23 @@ func (m *Model) put(p *ledger.Put, letter uint64) (ledger.PutResult, error) {
 	case m.draining:
 		return m.refuse(p, messages.ErrDraining)
 	}
-	if p.Redriven {
-		q := *p
-		q.Envelope.ExpiresAt, q.Envelope.Delay = time.Time{}, 0
+	past := pastOf(p)
+	if past.Redriven {
+		q, d := *p, *detailsOf(p)
+		d.ExpiresAt = time.Time{}
+		q.Delay, q.Details = 0, &d
 		p = &q
 	}
 	if p.GivenID {
-		if number, body, taken := m.taken(p.Envelope.ID, p); taken {
-			if !bytes.Equal(body, p.Envelope.Body) {
+		if number, body, taken := m.taken(p.ID, p); taken {
+			if !bytes.Equal(body, p.Body) {
 				return m.refuse(p, messages.ErrIDReused)
 			}
 			m.counters.Duplicates++
 			return ledger.PutResult{Number: number, Duplicate: true}, nil
 		}
 	}
-	expires := p.Envelope.ExpiresAt
+	expires := detailsOf(p).ExpiresAt
 	if !expires.IsZero() && !expires.After(m.now) {
 		return m.refuse(p, messages.ErrExpired)
 	}
@@ -356,15 +371,15 @@ func (m *Model) put(p *ledger.Put, letter uint64) (ledger.PutResult, error) {
 		m.letters = slices.DeleteFunc(m.letters, func(l messages.DeadLetter) bool { return l.Number == letter })
 		m.counters.RedrivenOut++
 	}
-	if p.Redriven && p.GivenID {
-		m.claims = slices.DeleteFunc(m.claims, func(c claim) bool { return c.id == p.Envelope.ID })
+	if past.Redriven && p.GivenID {
+		m.claims = slices.DeleteFunc(m.claims, func(c claim) bool { return c.id == p.ID })
 	}
 	for _, v := range victims {
 		m.die(v, messages.Overflowed)
 	}
 	m.puts++
 	e := &entry{
-		number: m.puts, put: p, at: m.now, lane: freshLane, deliveries: p.Deliveries,
+		number: m.puts, put: p, at: m.now, lane: freshLane, deliveries: past.Deliveries,
 		expiry: expires,
 	}
 	if m.config.TTL > 0 {
@@ -372,17 +387,17 @@ func (m *Model) put(p *ledger.Put, letter uint64) (ledger.PutResult, error) {
 			e.expiry = at
 		}
 	}
-	if p.Redriven {
+	if past.Redriven {
 		m.counters.RedrivenIn++
 	} else {
 		m.counters.Puts++
 	}
-	if n := len(p.History); n > 0 {
-		e.lastError = p.History[n-1].Error
+	if n := len(past.History); n > 0 {
+		e.lastError = past.History[n-1].Error
 	}
 	m.entries = append(m.entries, e)
-	if p.Envelope.Delay > 0 {
-		m.delay(e, p.Envelope.Delay, e.number)
+	if p.Delay > 0 {
+		m.delay(e, p.Delay, e.number)
 	} else {
 		m.makeReady(e)
 	}
@@ -393,12 +408,12 @@ func (m *Model) put(p *ledger.Put, letter uint64) (ledger.PutResult, error) {
 // its window. What the same message left behind never blocks its redrive.
 func (m *Model) taken(id string, p *ledger.Put) (number uint64, body []byte, taken bool) {
 	for _, e := range m.entries {
-		if e.put.GivenID && e.put.Envelope.ID == id {
-			return e.number, e.put.Envelope.Body, true
+		if e.put.GivenID && e.put.ID == id {
+			return e.number, e.put.Body, true
 		}
 	}
 	for _, c := range m.claims {
-		if c.id == id && m.now.Before(c.until) && !(p.Redriven && bytes.Equal(c.body, p.Envelope.Body)) {
+		if c.id == id && m.now.Before(c.until) && !(pastOf(p).Redriven && bytes.Equal(c.body, p.Body)) {
 			return c.number, c.body, true
 		}
 	}
@@ -415,7 +430,7 @@ func (m *Model) admit(p *ledger.Put) (victims []*entry, err error) {
 		if most := int64(m.config.MaxMessages); most != messages.Unlimited && count >= most {
 			return &messages.QueueFullError{Queue: m.source.Queue, Limit: "messages", Max: most, Current: count}
 		}
-		if most := m.config.MaxBytes; most != messages.Unlimited && size+p.Envelope.Bytes() > most {
+		if most := m.config.MaxBytes; most != messages.Unlimited && size+sizeOf(p) > most {
 			return &messages.QueueFullError{Queue: m.source.Queue, Limit: "bytes", Max: most, Current: size}
 		}
 		return nil
@@ -425,7 +440,7 @@ func (m *Model) admit(p *ledger.Put) (victims []*entry, err error) {
 		return nil, err
 	}
 	for over() != nil {
-		victim := m.victim(p.Envelope.Priority, victims)
+		victim := m.victim(detailsOf(p).Priority, victims)
 		if victim == nil {
 			return nil, err // nothing is killed for a put that is refused all the same
 		}
@@ -457,7 +472,7 @@ func (m *Model) victim(priority int, but []*entry) *entry {
 	return victim
 }
 
-func (e *entry) priority() int { return e.put.Envelope.Priority }
+func (e *entry) priority() int { return e.details().Priority }
 
 func (m *Model) makeReady(e *entry) {
 	m.readied++
@@ -519,7 +534,7 @@ func (m *Model) keepClaim(e *entry) {
 		return
 	}
 	m.claims = slices.DeleteFunc(m.claims, func(c claim) bool { return !c.until.After(m.now) })
-	m.claims = append(m.claims, claim{e.put.Envelope.ID, e.put.Envelope.Body, e.number, until})
+	m.claims = append(m.claims, claim{e.put.ID, e.put.Body, e.number, until})
 	if until.After(m.lastRelease) {
 		m.lastRelease = until
 	}
@@ -696,7 +711,7 @@ func (m *Model) lend(e *entry, t *turn) {
 	m.line = slices.DeleteFunc(m.line, func(o *turn) bool { return o == t })
 	m.queueUp(t.consumer)
 	m.say(Effect{Kind: ledger.HandedOver, Consumer: said, Waiter: t.waiter, Tag: e.tag, Delivery: messages.Delivery{
-		ID: e.put.Envelope.ID, Body: e.put.Envelope.Body, Headers: e.put.Envelope.Headers, Details: e.details(),
+		ID: e.put.ID, Body: e.put.Body, Headers: e.put.Headers, Details: e.details(),
 		Tag: e.tag, Attempt: e.attempts, Deliveries: e.deliveries, EnqueuedAt: e.at, Deadline: e.deadline, From: m.source,
 	}})
 }
@@ -984,18 +999,18 @@ func (m *Model) die(e *entry, reason messages.Reason) {
 	m.remove(e)
 	m.counters.DeadBy[reason]++
 	m.letterNumber++
-	env := &e.put.Envelope
+	past := pastOf(e.put)
 	l := messages.DeadLetter{
-		Number: m.letterNumber, ID: env.ID, Body: env.Body, Headers: env.Headers, Details: env.Split(),
+		Number: m.letterNumber, ID: e.put.ID, Body: e.put.Body, Headers: e.put.Headers, Details: e.details(),
 		Queue: m.source.Queue, Reason: reason, Error: e.lastError, DiedAt: m.now,
 		Attempts: e.attempts, Deliveries: e.deliveries, EnqueuedAt: e.at,
-		Deaths: e.put.Deaths + 1,
+		Deaths: past.Deaths + 1,
 	}
-	l.History = append(slices.Clone(e.put.History), messages.Death{
+	l.History = append(slices.Clone(past.History), messages.Death{
 		Queue: m.source.Queue, Reason: reason, Attempts: e.attempts, Error: e.lastError, At: m.now,
 	})
 	l.History = l.History[max(0, len(l.History)-messages.HistoryMax):]
-	m.say(Effect{Kind: ledger.Died, Letter: &l, Announce: !strings.HasPrefix(env.Topic, messages.SystemTopics)})
+	m.say(Effect{Kind: ledger.Died, Letter: &l, Announce: !strings.HasPrefix(l.Topic, messages.SystemTopics)})
 	m.settled(e)
 	before := len(m.letters)
 	m.letters = append(m.letters, l)
@@ -1081,10 +1096,10 @@ func (m *Model) Redrive(now time.Time, number uint64) (ledger.PutResult, error) 
 		return ledger.PutResult{}, &messages.NotFoundError{Op: "redrive", What: "dead letter", Name: strconv.FormatUint(number, 10)}
 	}
 	l := m.letters[i]
-	return m.put(&ledger.Put{
-		Envelope: l.Envelope(), GivenID: m.given[number],
-		Redriven: true, Deliveries: l.Deliveries, History: l.History, Deaths: l.Deaths,
-	}, number)
+	env := l.Envelope()
+	p := ledger.NewPut(&env, m.given[number])
+	p.Past = &ledger.Past{Redriven: true, Deliveries: l.Deliveries, History: l.History, Deaths: l.Deaths}
+	return m.put(&p, number)
 }
 
 // ---- holders ----
@@ -1182,6 +1197,22 @@ func (m *Model) Returned(now time.Time, consumer string, tag uint64) {
 	} else if d := m.find(consumer); d != nil {
 		m.credit(d, tag, func(u *use) { u.returned = true })
 	}
+}
+
+// AckReturned is [ledger.Ledger.AckReturned].
+func (m *Model) AckReturned(now time.Time, consumer string, tag uint64) bool {
+	if !m.Runs(now, consumer, tag) {
+		return false
+	}
+	m.Returned(now, consumer, tag)
+	return m.Ack(now, tag) == nil
+}
+
+// Runs says whether the consumer has a running lease of that tag.
+func (m *Model) Runs(now time.Time, consumer string, tag uint64) bool {
+	m.advance(now)
+	e := m.leaseByTag(tag)
+	return !m.closed && !m.quarantined && e != nil && e.consumer != nil && e.holder == consumer
 }
 
 // Crashed is [ledger.Ledger.Crashed].
@@ -1291,9 +1322,8 @@ func (m *Model) Peek(n int) []messages.Delivery {
 	var found []messages.Delivery
 	for _, e := range m.inOrder() {
 		if len(found) < n {
-			env := &e.put.Envelope
 			found = append(found, messages.Delivery{
-				ID: env.ID, Body: env.Body, Headers: env.Headers, Details: env.Split(),
+				ID: e.put.ID, Body: e.put.Body, Headers: e.put.Headers, Details: e.details(),
 				Attempt: e.attempts, Deliveries: e.deliveries, EnqueuedAt: e.at, From: m.source,
 			})
 		}

@@ -1,0 +1,230 @@
+package actors
+
+import (
+	"errors"
+	"sync"
+
+	"github.com/postroom/postroom/actors/ledger"
+	"github.com/postroom/postroom/internal/actorkit"
+	"github.com/postroom/postroom/messages"
+)
+
+// intake carries the puts of one publisher to their queue: by value, in sheaves
+// that are used again, so that a put allocates nothing; and a burst of them as one
+// message in the queue's mailbox, the publisher's [*Window]. What is posted behind
+// that message by the same caller is handled after the puts, as if each of them had
+// been sent: the queue goes on until it has seen the intake empty.
+//
+// One at a time has it: busy says that the window is in the queue's mailbox or in
+// its hands.
+type intake struct {
+	mu          sync.Mutex
+	first, last *sheaf // posted
+	free        *sheaf
+	kept        int // sheaves in free
+	busy        bool
+
+	// Of the queue's turn.
+	batch  *sheaf
+	cursor int      // in batch
+	now    *arrival // under way
+	tries  uint8    // crashes in a row that no put was the cause of
+}
+
+// arrival is one put on its way in.
+type arrival struct {
+	ledger.Put
+	held    bool // it is in the ledger and counts in the window until it is settled
+	counted bool // the window was told what became of it
+}
+
+// sheaf is the room for some arrivals.
+type sheaf struct {
+	next *sheaf
+	n    int
+	puts [sheafPuts]arrival
+}
+
+const (
+	sheafPuts = 32
+	// sheavesKept bounds the room that a publisher keeps for its next burst.
+	sheavesKept = 128
+	// handOverEvery is after how many puts of one burst the workers get theirs.
+	handOverEvery = 64
+)
+
+// post takes one put in. True: the queue has to be told.
+func (in *intake) post(p *ledger.Put) bool {
+	in.mu.Lock()
+	s := in.last
+	if s == nil || s.n == sheafPuts {
+		s = in.spare()
+		if in.last == nil {
+			in.first = s
+		} else {
+			in.last.next = s
+		}
+		in.last = s
+	}
+	s.puts[s.n].Put = *p
+	s.n++
+	tell := !in.busy
+	in.busy = true
+	in.mu.Unlock()
+	return tell
+}
+
+// spare is called under mu.
+func (in *intake) spare() *sheaf {
+	s := in.free
+	if s == nil {
+		return new(sheaf)
+	}
+	in.free, s.next = s.next, nil
+	in.kept--
+	return s
+}
+
+// next returns the next put of the burst, or nil when the intake is empty, and no
+// longer busy. Only the queue calls it.
+func (in *intake) next() *arrival {
+	in.now = nil
+	if s := in.batch; s != nil && in.cursor < s.n {
+		in.now = &s.puts[in.cursor]
+		in.cursor++
+		return in.now
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if s := in.batch; s != nil {
+		in.batch, in.cursor = s.next, 0
+		clear(s.puts[:s.n]) // no body of a gone message stays reachable
+		s.n, s.next = 0, nil
+		if in.kept < sheavesKept {
+			s.next, in.free = in.free, s
+			in.kept++
+		}
+	}
+	if in.batch == nil {
+		in.batch, in.first, in.last = in.first, nil, nil
+	}
+	if in.batch == nil {
+		in.busy = false
+		return nil
+	}
+	in.now, in.cursor = &in.batch.puts[0], 1
+	return in.now
+}
+
+// Post sends a put on its way; it must have entered the window.
+func (w *Window) Post(e *messages.Envelope, given bool) {
+	p := ledger.NewPut(e, given)
+	if w.untilSettled {
+		p.Owner = &w.owner
+	}
+	if given {
+		p.Hash = w.queue.hash(e.ID) // the queue has more to do than its publishers
+	}
+	if w.intake.post(&p) {
+		w.queue.Address.Send(w)
+	}
+}
+
+// Fail answers the put that crashed the queue and has the others handled; all of
+// them when the queue has ended.
+func (w *Window) Fail(err error) {
+	in := &w.intake
+	if r := &w.queue.returns; r.left() && errors.Is(err, actorkit.ErrCrashed) {
+		r.Fail(err) // see takeIn
+	}
+	if !errors.Is(err, actorkit.ErrCrashed) {
+		for a := in.next(); a != nil; a = in.next() {
+			w.fail(a, err)
+		}
+		return
+	}
+	if a := in.now; a != nil {
+		in.now = nil
+		w.fail(a, err)
+	} else if in.tries++; in.tries >= triesMax {
+		in.tries = 0
+		for a := in.next(); a != nil; a = in.next() {
+			w.fail(a, err)
+		}
+		return
+	}
+	w.queue.Address.Send(w)
+}
+
+// fail answers a put that will not be handled, or crashed the queue, and frees its
+// place in the window unless the message is in the queue and will do that itself.
+func (w *Window) fail(a *arrival, err error) {
+	if a.counted {
+		return
+	}
+	a.counted = true
+	id := a.ID
+	err = w.broker.explain("put", w.queue.Queue, err)
+	if gone := (*messages.QueueStateError)(nil); errors.As(err, &gone) {
+		err = &messages.PutError{Queue: w.queue.Queue, ID: id, Reason: gone.Reason}
+	}
+	w.refuse(err)
+	if w.Report != nil {
+		w.Report(id, messages.Answer{Err: err})
+	}
+	free := int64(1)
+	if a.held {
+		free = 0
+	}
+	w.decided(1, free)
+}
+
+// takeIn handles a burst of a publisher's puts. It may be long, so that the workers
+// are looked after meanwhile: a queue that is only filled leaves them idle.
+func (q *workQueue) takeIn(c *actorkit.Context, w *Window) {
+	for n := 1; ; n++ {
+		a := w.intake.next()
+		if a == nil {
+			return
+		}
+		q.probe("before", a)
+		q.putOfWindow(c, w, a)
+		w.intake.tries = 0
+		if n%handOverEvery == 0 {
+			w.intake.now = nil // what follows is not this put's doing
+			if q.returns.pushed.Load() != nil {
+				q.takeReturns(c)
+			}
+			q.perform(c)
+			q.handOver(c)
+			q.flushDeliveries()
+		}
+	}
+}
+
+func (q *workQueue) putOfWindow(c *actorkit.Context, w *Window, a *arrival) {
+	result, err := q.ledger.Put(c.Now(), &a.Put)
+	if a.Owner != nil && err == nil && !result.Duplicate {
+		a.held = true // until Settled
+		q.hold(w)
+	}
+	if q.broker.Listener != nil {
+		q.notePut(&a.Put, err)
+	}
+	q.probe("after", a)
+	free := int64(1)
+	if a.held {
+		free = 0
+	}
+	a.counted = true
+	q.count(w, 1, free)
+	if err != nil {
+		w.refuse(err)
+	}
+	if w.Report != nil {
+		w.Report(a.ID, messages.Answer{N: duplicate(result.Duplicate), Err: err})
+	}
+	if len(q.ledger.Effects()) > q.performed {
+		q.performAll(c)
+	}
+}
