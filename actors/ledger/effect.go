@@ -48,9 +48,21 @@ type Effect struct {
 // They survive a panic in whoever performs them: the shell keeps its own cursor.
 func (l *Ledger) Effects() []Effect { return l.effects }
 
+// effect appends one, to be filled in.
+func (l *Ledger) effect(k EffectKind) *Effect {
+	if n := len(l.effects); n < cap(l.effects) {
+		l.effects = l.effects[:n+1] // zero: see ClearEffects
+	} else {
+		l.effects = append(l.effects, Effect{})
+	}
+	f := &l.effects[len(l.effects)-1]
+	f.Kind = k
+	return f
+}
+
 // ClearEffects forgets the effects, which have been performed.
 func (l *Ledger) ClearEffects() {
-	clear(l.effects) // nothing gone stays reachable through the array
+	clear(l.effects) // nothing gone stays reachable through the array, and effect finds it zero
 	l.effects = l.effects[:0]
 }
 
@@ -64,14 +76,14 @@ func (l *Ledger) Fill(f *Effect, d *messages.Delivery) {
 	}
 	l.fill(e, d)
 	d.Tag = f.Tag
-	d.Deadline = l.time(e.lease.deadline)
+	d.Deadline = l.deadline.of(l, e.lease.deadline)
 }
 
 func (l *Ledger) fill(e *entry, d *messages.Delivery) {
 	// Field by field: a literal would be built elsewhere first and then copied.
 	d.ID, d.Body, d.Headers, d.Details = e.id, e.bytesOf(), nil, e.details
 	d.Attempt, d.Deliveries = int(e.attempt), int(e.deliveries)
-	d.EnqueuedAt, d.Deadline = l.time(e.enqueued), time.Time{}
+	d.EnqueuedAt, d.Deadline = l.enqueued.of(l, e.enqueued), time.Time{}
 	d.Tag, d.From = 0, l.source
 	if e.rare != nil {
 		d.Headers = e.rare.headers

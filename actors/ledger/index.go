@@ -16,14 +16,14 @@ type index struct {
 	used  int
 }
 
-// indexSlot is empty when both entry and claim are zero.
+// indexSlot is empty when its hash is zero. Either its entry or its claim is set.
 type indexSlot struct {
 	hash  uint32
 	claim claimRef
 	e     *entry
 }
 
-func (s *indexSlot) empty() bool { return s.e == nil && s.claim == 0 }
+func (s *indexSlot) empty() bool { return s.hash == 0 }
 
 const (
 	indexSlotsMin  = 16
@@ -32,8 +32,8 @@ const (
 
 // Hash is what the index knows an id by. It is keyed by the ledger's own seed:
 // whoever chooses ids cannot choose collisions. Unlike all else it may be called from
-// any goroutine.
-func (l *Ledger) Hash(id string) uint32 { return uint32(maphash.String(l.seed, id)) }
+// any goroutine. It is never zero.
+func (l *Ledger) Hash(id string) uint32 { return max(1, uint32(maphash.String(l.seed, id))) }
 
 // find returns the slot of id, or nil.
 func (x *index) find(hash uint32, id string, claims *claims) *indexSlot {

@@ -101,8 +101,10 @@ type Ledger struct {
 	spares         spares
 	scratch        scratch // of CheckInvariants
 
-	effects []Effect
-	records []Record
+	effects  []Effect
+	records  []Record
+	enqueued instant // of the last delivery
+	deadline instant
 }
 
 // New returns the ledger of an empty queue. config must have its defaults in
@@ -126,6 +128,19 @@ func (l *Ledger) time(at int64) time.Time {
 		return time.Time{}
 	}
 	return l.start.Add(time.Duration(at))
+}
+
+// instant is the last result of time: those of one turn are mostly the same.
+type instant struct {
+	at int64
+	t  time.Time // zero: none yet
+}
+
+func (i *instant) of(l *Ledger, at int64) time.Time {
+	if i.at != at || i.t.IsZero() {
+		i.at, i.t = at, l.time(at)
+	}
+	return i.t
 }
 
 // total is how many messages MaxMessages counts.

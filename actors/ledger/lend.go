@@ -100,7 +100,12 @@ func (l *Ledger) lend(e *entry, t *taker) {
 	}
 	le := l.spares.lease()
 	e.lease = le
-	*le = lease{tag: l.tags.issue(e), deadline: deadline, handed: l.clock, timeout: timeout, expires: expires, holder: t}
+	// Field by field, here and where else a message passes: a literal is built on the
+	// stage first, and reading it back at once, in larger pieces, stalls the processor
+	// for longer than all the rest of the copy takes.
+	le.tag, le.deadline, le.handed = l.tags.issue(e), deadline, l.clock
+	le.timeout, le.expires, le.holder = timeout, expires, t
+	le.where, le.flags = unarmed, 0
 	if lasts {
 		le.flags |= noTimeout
 		l.keep(e)
@@ -111,7 +116,8 @@ func (l *Ledger) lend(e *entry, t *taker) {
 	if e.deliveries > 1 {
 		l.counters.Redelivered++
 	}
-	effect := Effect{Kind: HandedOver, Tag: le.tag, Consumer: t.consumer, Waiter: t.waiter, entry: e}
+	f := l.effect(HandedOver)
+	f.Tag, f.Consumer, f.Waiter, f.entry = le.tag, t.consumer, t.waiter, e
 	if c := t.consumer; c != nil {
 		if !c.Handler {
 			le.flags |= started
@@ -127,7 +133,6 @@ func (l *Ledger) lend(e *entry, t *taker) {
 			l.line.remove(t)
 		}
 	}
-	l.effects = append(l.effects, effect)
 }
 
 // leaseLimit is when a lease that was handed over then ends whatever is touched (Q7).

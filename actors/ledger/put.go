@@ -87,7 +87,8 @@ func (l *Ledger) Put(now time.Time, p *Put) (PutResult, error) {
 
 // put is Put, and Redrive of the letter with that number when it is not 0.
 func (l *Ledger) put(now time.Time, p *Put, letter uint64) (PutResult, error) {
-	in := arrival{Put: p, Past: p.Past, details: p.Details, letter: letter, expires: never}
+	var in arrival
+	in.Put, in.Past, in.details, in.letter, in.expires = p, p.Past, p.Details, letter, never
 	if in.details == nil {
 		in.details = noDetails
 	}
@@ -214,6 +215,9 @@ type arrival struct {
 }
 
 func (in *arrival) weighHeaders() {
+	if len(in.Headers) == 0 {
+		return // ranging over none costs as much as taking the message in
+	}
 	for header, value := range in.Headers {
 		in.headerBytes += int64(len(header) + len(value))
 	}
@@ -332,7 +336,7 @@ func (l *Ledger) leave(e *entry, keepsClaim bool) {
 	}
 	l.bytes -= e.bytes()
 	if e.owner != nil {
-		l.effects = append(l.effects, Effect{Kind: Settled, Owner: e.owner})
+		l.effect(Settled).Owner = e.owner
 	}
 	l.spares.giveEntry(e)
 }
