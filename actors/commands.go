@@ -3,7 +3,6 @@ package actors
 import (
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 
@@ -261,14 +260,6 @@ func (m *holderEnded) Fail(err error) { m.retry(m.queue.Address, m, err) }
 func (m *effectivePrefetch) Fail(err error) { m.retry(m.consumer.queue.Address, m, err) }
 
 func errMore(n int) error { return fmt.Errorf("and %d more", n) }
-
-// untilNano turns a lease's deadline into what a slot keeps; 0 means none.
-func untilNano(t time.Time) int64 {
-	if t.IsZero() {
-		return 0
-	}
-	return t.UnixNano()
-}
 
 // StartReporter makes an actor that runs a publisher's callback, result by result.
 // Answer.Value is its *actorkit.Address; it takes *messages.PutResult.

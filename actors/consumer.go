@@ -70,7 +70,8 @@ type consumer struct {
 	tickFor time.Duration // between ticks
 
 	inbox   inbox
-	scratch []*chunk // see holds
+	spare   atomic.Pointer[chunk] // see stockUp
+	scratch []*chunk              // see holds
 	workers []*worker
 	policy  supervisor.Policy
 
@@ -208,6 +209,14 @@ func (k *consumer) deliver(ch *chunk) bool {
 		k.self.Send(&firstTick{})
 	}
 	return true
+}
+
+// stockUp makes a chunk for the queue's next burst, on the worker's time: the queue
+// has more to do than its workers, and a tenth of that was making chunks.
+func (k *consumer) stockUp() {
+	if k.spare.Load() == nil {
+		k.spare.Store(newChunk(chunkMax))
+	}
 }
 
 // receive is for deliveries that came when nobody could work on them.

@@ -64,10 +64,9 @@ func (q *workQueue) deliver(c *actorkit.Context, e *ledger.Effect, left int) {
 	switch {
 	case a.inner != nil:
 		s := a.slot(min(left, chunkMax))
-		d = &s.Delivery
+		d, s.consumer = &s.Delivery, a.inner
 		q.ledger.Fill(e, d)
-		s.consumer = a.inner
-		s.until.Store(untilNano(d.Deadline))
+		s.endsAt(d.Deadline)
 		if !a.dirty {
 			a.dirty = true
 			q.batches = append(q.batches, a)
@@ -96,7 +95,13 @@ func (a *attached) slot(guess int) *slot {
 			return &last.slots[len(last.slots)-1]
 		}
 	}
-	k := newChunk(guess)
+	var k *chunk
+	if guess >= chunkMax {
+		k = a.inner.spare.Swap(nil)
+	}
+	if k == nil {
+		k = newChunk(guess)
+	}
 	k.slots = k.slots[:1]
 	a.chunks = append(a.chunks, k)
 	return &k.slots[0]

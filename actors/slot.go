@@ -29,7 +29,7 @@ type slot struct {
 	next     *slot // on the way back: see returns
 
 	state atomic.Uint32
-	until atomic.Int64 // the lease's deadline as known last, UnixNano; 0: none
+	until atomic.Int64 // the lease's deadline as known last, since the broker was opened; 0: none
 
 	// Written by the worker before it takes the slot, read by the consumer after.
 	started time.Duration // since the broker was opened
@@ -76,6 +76,13 @@ func (s *slot) flag(cause error) {
 	if cause != nil {
 		s.cancelled = true
 		s.cancel(cause)
+	}
+}
+
+// endsAt notes the lease's deadline; zero: none.
+func (s *slot) endsAt(deadline time.Time) {
+	if !deadline.IsZero() {
+		s.until.Store(int64(deadline.Sub(s.consumer.broker.began)))
 	}
 }
 

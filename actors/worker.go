@@ -19,6 +19,7 @@ type worker struct {
 	self     *actorkit.Address
 
 	idle    atomic.Bool
+	done    int // slots since the consumer's spare chunk was looked at
 	running atomic.Pointer[slot]
 
 	// The context that handlers get. It is shared by consecutive deliveries, since
@@ -95,6 +96,10 @@ func (w workerShell) Receive(c *actorkit.Context, msg any) {
 			continue
 		}
 		w.work(s)
+		if w.done++; w.done >= chunkMax {
+			w.done = 0
+			w.consumer.stockUp()
+		}
 	}
 	c.Self().Send(&wake{})
 }
@@ -102,9 +107,9 @@ func (w workerShell) Receive(c *actorkit.Context, msg any) {
 // work runs the handler on one delivery and sends the queue what came of it.
 func (w *worker) work(s *slot) {
 	k := w.consumer
-	now := k.broker.runtime.Now()
-	s.worker, s.started, s.cancel = w, now.Sub(k.broker.began), w.cancel
-	if until := s.until.Load(); until != 0 && now.UnixNano() >= until {
+	now := k.broker.runtime.Since(k.broker.began)
+	s.worker, s.started, s.cancel = w, now, w.cancel
+	if until := s.until.Load(); until != 0 && int64(now) >= until {
 		// Its lease ran out while it waited: another has it, or soon will (C3).
 		if s.takeBack() {
 			k.giveBack(messages.Ref{}, []*slot{s})

@@ -538,7 +538,7 @@ func (q *workQueue) keepAlive(c *actorkit.Context, m *keepAlive) {
 			m.consumer.self.Send(&leaseLost{tag: s.Tag})
 			continue
 		}
-		s.until.Store(untilNano(at))
+		s.endsAt(at)
 	}
 	q.probe("after", m)
 }

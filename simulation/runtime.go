@@ -303,6 +303,9 @@ func (r *Runtime) unwind(c *coroutine) {
 // Now implements [actorkit.Runtime].
 func (r *Runtime) Now() time.Time { return r.now }
 
+// Since implements [actorkit.Runtime].
+func (r *Runtime) Since(t time.Time) time.Duration { return r.now.Sub(t) }
+
 // AfterFunc implements [actorkit.Runtime]. Of timers for the same instant a drawn
 // one rings first: code that relies on the order they were set in is found out.
 func (r *Runtime) AfterFunc(d time.Duration, fn func()) actorkit.Timer {

@@ -35,6 +35,9 @@ type soakRuntime struct {
 // Now implements [actorkit.Runtime].
 func (r *soakRuntime) Now() time.Time { return Epoch.Add(r.elapsed()) }
 
+// Since implements [actorkit.Runtime].
+func (r *soakRuntime) Since(t time.Time) time.Duration { return r.Now().Sub(t) }
+
 // soakPoll is how often a real run looks whether it is over.
 const soakPoll = 5 * time.Millisecond
 

@@ -24,6 +24,8 @@ type Runtime interface {
 
 	// Now is the runtime's clock. The real one carries a monotonic reading.
 	Now() time.Time
+	// Since is Now less t, at half the price where t has a monotonic reading.
+	Since(t time.Time) time.Duration
 	// AfterFunc calls fn once, d from now; d of zero or less means at once. fn must
 	// not block: it posts a message.
 	AfterFunc(d time.Duration, fn func()) Timer
