@@ -124,8 +124,8 @@ type Queue struct {
 	Config  messages.QueueConfig // with defaults
 	Address *actorkit.Address
 
-	returns returns                // of all its consumers
-	hash    func(id string) uint32 // its ledger's
+	returns returns // of all its consumers
+	work    *workQueue
 }
 
 // desk is the root of the tree and the address for an embedder's actors: it

@@ -123,7 +123,7 @@ func (w *Window) Post(e *messages.Envelope, given bool) {
 		p.Owner = &w.owner
 	}
 	if given {
-		p.Hash = w.queue.hash(e.ID) // the queue has more to do than its publishers
+		p.Hash = w.queue.work.ledger.Hash(e.ID) // the queue has more to do than its publishers
 	}
 	if w.intake.post(&p) {
 		w.queue.Address.Send(w)

@@ -93,7 +93,7 @@ func (d *queueDesk) make(c *actorkit.Context, m *messages.DeclareQueue) (*Queue,
 		Config: m.Config.WithDefaults(),
 	}
 	work := newWorkQueue(b, q, c.Now())
-	q.hash = work.ledger.Hash
+	q.work = work
 	// The name carries the incarnation, so that an actor that is still stopping
 	// cannot be mistaken for its successor.
 	name := fmt.Sprintf("%s#%d", m.Queue, d.incarnations)

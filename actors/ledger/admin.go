@@ -188,7 +188,7 @@ func (l *Ledger) Quarantine() {
 // but the order in which ended leases are forgotten.
 func (l *Ledger) Trim() {
 	l.spares = spares{}
-	l.spare = nil
+	l.spare, l.lastGone, l.times = nil, nil, nil
 	if len(l.effects) == 0 {
 		l.effects = nil
 	}
@@ -209,6 +209,9 @@ func (l *Ledger) Trim() {
 	}
 	if len(l.holders) == 0 {
 		l.holders = nil
+	}
+	if len(l.sessions) == 0 {
+		l.sessions = nil
 	}
 	if len(l.seats.byTag) == 0 {
 		l.seats.byTag = nil

@@ -76,14 +76,17 @@ func (l *Ledger) Fill(f *Effect, d *messages.Delivery) {
 	}
 	l.fill(e, d)
 	d.Tag = f.Tag
-	d.Deadline = l.deadline.of(l, e.lease.deadline)
+	d.Deadline = l.times.deadline.of(l, e.lease.deadline)
 }
 
 func (l *Ledger) fill(e *entry, d *messages.Delivery) {
 	// Field by field: a literal would be built elsewhere first and then copied.
 	d.ID, d.Body, d.Headers, d.Details = e.id, e.bytesOf(), nil, e.details
 	d.Attempt, d.Deliveries = int(e.attempt), int(e.deliveries)
-	d.EnqueuedAt, d.Deadline = l.enqueued.of(l, e.enqueued), time.Time{}
+	if l.times == nil {
+		l.times = new(times)
+	}
+	d.EnqueuedAt, d.Deadline = l.times.enqueued.of(l, e.enqueued), time.Time{}
 	d.Tag, d.From = 0, l.source
 	if e.rare != nil {
 		d.Headers = e.rare.headers

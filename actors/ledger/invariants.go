@@ -415,9 +415,26 @@ func (c *recount) ages() error {
 func (c *recount) consumers() error {
 	l := c.l
 	held, inLine := c.held, c.inLine
+	var sessions map[string]int
 	for e := range c.place {
-		if e.lease != nil && e.lease.holder.consumer != nil {
-			held[e.lease.holder.consumer]++
+		if e.lease == nil {
+			continue
+		}
+		if h := e.lease.holder; h.consumer != nil {
+			held[h.consumer]++
+		} else {
+			if sessions == nil {
+				sessions = map[string]int{}
+			}
+			sessions[h.waiter.Holder]++
+		}
+	}
+	if len(sessions) != len(l.sessions) {
+		return fmt.Errorf("8: %d sessions hold leases, counted are %d", len(sessions), len(l.sessions))
+	}
+	for name, n := range sessions {
+		if s := l.sessions[name]; s == nil || s.leases != n {
+			return fmt.Errorf("8: session %q holds %d leases, and that is not what is counted", name, n)
 		}
 	}
 	var before *taker

@@ -43,7 +43,7 @@ type Options struct {
 //     list in order of first-ready instant and holds exactly those once ready.
 //  7. Nothing due is left, unless Behind; no attempt is over MaxAttempts or over the
 //     deliveries; no lease outlives MaxLease.
-//  8. A consumer's leases are counted with it, exactly those attached with credit
+//  8. A consumer's and a session's leases are counted with it, exactly those attached with credit
 //     are in line, and Gets are in line until they are served.
 //  9. Tags in hand are those of running leases, none above the last one; the ended
 //     leases remembered are at most 4,096 and none of them is running (Q8).
@@ -85,12 +85,14 @@ type Ledger struct {
 	index     index
 	claims    claims
 
-	tags    tags
-	ended   ended
-	leases  list               // leases with the queue's own timeout, by deadline and tag
-	timers  heap               // all other leases with a deadline
-	holders map[string]*holder // of leases without timeout (Q17)
-	spare   *holder
+	tags     tags
+	ended    ended
+	leases   list               // leases with the queue's own timeout, by deadline and tag
+	timers   heap               // all other leases with a deadline
+	holders  map[string]*holder // of leases without timeout (Q17)
+	spare    *holder
+	sessions map[string]*session // with leases
+	lastGone *session            // to be used again
 
 	budget budget
 	line   takers
@@ -101,10 +103,9 @@ type Ledger struct {
 	spares         spares
 	scratch        scratch // of CheckInvariants
 
-	effects  []Effect
-	records  []Record
-	enqueued instant // of the last delivery
-	deadline instant
+	effects []Effect
+	records []Record
+	times   *times
 }
 
 // New returns the ledger of an empty queue. config must have its defaults in
@@ -130,7 +131,9 @@ func (l *Ledger) time(at int64) time.Time {
 	return l.start.Add(time.Duration(at))
 }
 
-// instant is the last result of time: those of one turn are mostly the same.
+// times are those of the last delivery: those of one turn are mostly the same.
+type times struct{ enqueued, deadline instant }
+
 type instant struct {
 	at int64
 	t  time.Time // zero: none yet

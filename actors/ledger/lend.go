@@ -104,7 +104,7 @@ func (l *Ledger) lend(e *entry, t *taker) {
 	// stage first, and reading it back at once, in larger pieces, stalls the processor
 	// for longer than all the rest of the copy takes.
 	le.tag, le.deadline, le.handed = l.tags.issue(e), deadline, l.clock
-	le.timeout, le.expires, le.holder = timeout, expires, t
+	le.timeout, le.expires, le.holder = timeout, expires, l.holderOf(t)
 	le.where, le.flags = unarmed, 0
 	if lasts {
 		le.flags |= noTimeout
@@ -198,6 +198,7 @@ func (l *Ledger) endLease(e *entry, how messages.LeaseEnd) (tag uint64, expires 
 		l.credit(c)
 		l.activate()
 	}
+	l.letGo(le.holder)
 	e.lease = nil
 	e.state = unused
 	l.spares.giveLease(le)

@@ -64,6 +64,56 @@ func (t *taker) name() string {
 	return t.waiter.Holder
 }
 
+// session is the holder of the leases that its Gets took. The Gets themselves, with
+// whoever waited, are gone as soon as they are served: a lease may last for days.
+type session struct {
+	taker
+	as     Waiter
+	leases int
+}
+
+// holderOf is who holds the lease of a message that t takes.
+func (l *Ledger) holderOf(t *taker) *taker {
+	if t.consumer != nil {
+		return t
+	}
+	name := t.waiter.Holder
+	s := l.sessions[name]
+	if s == nil {
+		if s = l.lastGone; s == nil {
+			s = new(session)
+			s.waiter = &s.as
+		}
+		l.lastGone, s.as.Holder = nil, name
+		if l.sessions == nil {
+			l.sessions = make(map[string]*session)
+		}
+		l.sessions[name] = s
+	}
+	s.leases++
+	return &s.taker
+}
+
+// asWaiter names a session in an effect, which outlives it.
+func (t *taker) asWaiter() *Waiter {
+	if t.waiter == nil {
+		return nil
+	}
+	return &Waiter{Holder: t.waiter.Holder}
+}
+
+// letGo forgets a session that holds no lease any more.
+func (l *Ledger) letGo(t *taker) {
+	if t.consumer != nil {
+		return
+	}
+	s := l.sessions[t.waiter.Holder]
+	if s.leases--; s.leases == 0 {
+		delete(l.sessions, s.as.Holder)
+		l.lastGone = s
+	}
+}
+
 // takers is the line of those who can take a message now (Q11). Who has no credit
 // is not in it, so nobody ever looks at them.
 type takers struct{ first, last *taker }
