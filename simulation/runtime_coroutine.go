@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"iter"
 	"runtime"
 	"runtime/debug"
 	"strconv"
@@ -41,7 +40,7 @@ func (r *Runtime) coroutine() *coroutine {
 		return c
 	}
 	c := &coroutine{}
-	c.next, c.stop = iter.Pull(func(yield func(struct{}) bool) {
+	c.next, c.stop = pull(func(yield func(struct{}) bool) {
 		c.yield, c.goroutine = yield, goroutineID()
 		for c.call() && yield(struct{}{}) {
 		}
