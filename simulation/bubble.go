@@ -311,6 +311,7 @@ func (s Spec) needsBubble(p Plan) (needs bool) {
 	}
 	defer func() { _ = recover() }() // whatever is wrong, the run itself will say so
 	scratch := p.Clone()
+	s.room = nil
 	l := s.newLab(&scratch, true)
 	l.rt = NewRuntime(p.Seed)
 	defer l.rt.Close()

@@ -60,6 +60,7 @@ type Runtime struct {
 	bubble *bubbles  // handlers on goroutines of their own, and whose clock this is
 	trusts int       // guard looks at one entry in so many; 0: as its comment says
 	search *explorer // of an exhaustive search
+	room   *room     // of a campaign: where coroutines come from and go to
 
 	seed     uint64
 	now      time.Time
@@ -278,6 +279,10 @@ func (r *Runtime) Close() {
 	}
 	r.closing = true
 	for _, c := range r.all {
+		if r.room != nil && c.fn == nil { // it has ended its last function, and waits for the next
+			r.room.idle = append(r.room.idle, c)
+			continue
+		}
 		r.unwind(c)
 	}
 	r.current = nil
@@ -322,7 +327,7 @@ func (r *Runtime) Sleep(ctx context.Context, d time.Duration) error {
 	}
 	c := r.current
 	if c.sleeper == nil { // one for each coroutine: a sleep then allocates nothing
-		c.sleeper = &timer{runtime: r, index: -1, fn: func() { c.rang = true; r.wake(c) }}
+		c.sleeper = &timer{runtime: r, index: -1, fn: func() { c.rang = true; c.sleeper.runtime.wake(c) }}
 	}
 	c.rang = false
 	c.sleeper.Reset(d)

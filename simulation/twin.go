@@ -42,7 +42,6 @@ type twin struct {
 	closed  bool
 
 	quarantined bool
-	past        []pastLease // by tag
 
 	book     *book
 	op       string // the call under way, and what it is about
@@ -66,18 +65,15 @@ type pastLease struct {
 
 // of is the past of a tag, empty while there is none.
 func (t *twin) of(tag uint64) pastLease {
-	if tag < uint64(len(t.past)) {
-		return t.past[tag]
+	if tag < uint64(len(t.book.past)) {
+		return t.book.past[tag]
 	}
 	return pastLease{}
 }
 
 // worked notes the latest event of a worker about a lease.
 func (t *twin) worked(tag uint64, event int) {
-	for uint64(len(t.past)) <= tag {
-		t.past = append(t.past, pastLease{})
-	}
-	t.past[tag].worked = event
+	t.book.pastOf(tag).worked = event
 }
 
 // foldEvery is how many calls pass between two folds of all records, which cost as
