@@ -272,7 +272,7 @@ func (s *bubbles) advance(until time.Time) time.Time {
 		}
 		break
 	}
-	s.lab.rt.now = time.Now()
+	s.lab.rt.setNow(time.Now())
 	s.serve(asked)
 	return s.lab.rt.now
 }

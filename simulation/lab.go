@@ -225,7 +225,7 @@ func (l *lab) execute() bool {
 	}
 	err := l.drive(virtual, steps)
 	l.result.Steps = l.rt.Steps()
-	l.result.Virtual = l.rt.now.Sub(Epoch)
+	l.result.Virtual = l.now()
 	var limit *LimitError
 	var stuck *StuckError
 	switch {
@@ -284,7 +284,7 @@ func (l *lab) conclude() {
 	l.result.TraceHash = actorkit.Mix(l.hash, "steps", "", l.rt.TraceHash())
 }
 
-func (l *lab) now() time.Duration { return l.rt.now.Sub(Epoch) }
+func (l *lab) now() time.Duration { return l.rt.since }
 
 // ---- events ----
 
@@ -455,6 +455,9 @@ func (l *lab) open() bool {
 		return false
 	}
 	l.broker = b
+	for _, x := range l.externals {
+		x.effects, x.byKey = make([]effect, 0, len(l.plan.Items)), make(map[string]int, len(l.plan.Items))
+	}
 	l.world.brokers = append(l.world.brokers, b)
 	ctx := context.Background()
 	if _, err := b.Subscribe(ctx, "$sys.dead.#", l.heard); err != nil {

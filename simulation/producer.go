@@ -56,7 +56,7 @@ func (p *producer) put(it *Item, again bool) {
 	for try := 1; ; try++ {
 		e := p.envelope(it)
 		l.begins(it, &e)
-		ctx, cancel := context.WithCancel(context.Background())
+		ctx, cancel := l.mayLose()
 		s := l.story(it.Message)
 		n := l.emitOf(s, Event{Kind: KindPut, Queue: it.Queue, Message: it.Message, Cause: s.last})
 		if f := l.lostAnswer(n); f != nil {
@@ -72,6 +72,17 @@ func (p *producer) put(it *Item, again bool) {
 		}
 		l.sleep(retryPutAfter)
 	}
+}
+
+// mayLose is the context of a put: one that ends before its time if a fault of the plan
+// takes an answer away.
+func (l *lab) mayLose() (context.Context, context.CancelFunc) {
+	for i := range l.plan.Faults {
+		if l.plan.Faults[i].Kind == FaultPutUnknown {
+			return context.WithCancel(context.Background())
+		}
+	}
+	return context.Background(), func() {}
 }
 
 // begins notes that an item is put, by this envelope.
@@ -91,18 +102,29 @@ func (l *lab) begins(it *Item, e *postroom.Envelope) {
 func (l *lab) answered(it *Item, r *postroom.PutResult, err error) bool {
 	name := it.Message
 	s := l.story(name)
-	var outcome *postroom.OutcomeError
+	if err != nil {
+		return l.unanswered(it, s, err)
+	}
 	switch {
-	case err == nil && !r.Duplicate:
+	case !r.Duplicate:
 		s.confirmed++
 		if s.accepted == 0 {
 			l.object("safety", "I5", "put confirmed and not accepted", name+" is confirmed and no queue has accepted it")
 		}
-	case err == nil:
+	default:
 		s.confirmed++ // maybe of one of which nobody knew
 		if s.accepted == 0 {
 			l.object("safety", "I22", "duplicate of nothing", name+" is called a duplicate and was never accepted")
 		}
+	}
+	return true
+}
+
+// unanswered notes how a put failed, and reports whether what became of it is known.
+func (l *lab) unanswered(it *Item, s *story, err error) bool {
+	name := it.Message
+	var outcome *postroom.OutcomeError
+	switch {
 	case errors.As(err, &outcome) && outcome.Sent:
 		l.hit(HitUnknownPut)
 		l.ops = append(l.ops, QueueOp{Type: EnqueueInfo, Value: name})

@@ -63,7 +63,8 @@ type Runtime struct {
 	room   *room     // of a campaign: where coroutines come from and go to
 
 	seed     uint64
-	now      time.Time
+	now      time.Time     // set by setNow
+	since    time.Duration // the same since Epoch, which every step asks for
 	steps    atomic.Int64 // atomic for the watchdog only
 	hash     uint64
 	patience time.Duration
@@ -115,13 +116,15 @@ func (r *Runtime) TraceHash() uint64 { return r.hash }
 
 // Note puts a line of the scenario's own into the trace and its hash.
 func (r *Runtime) Note(line string) {
-	r.hash = actorkit.Mix(r.hash, "note", line, uint64(r.now.Sub(Epoch)))
+	r.hash = actorkit.Mix(r.hash, "note", line, uint64(r.since))
 	if r.Trace != nil {
 		r.Trace(fmt.Sprintf("%d %s %s", r.Steps(), r.stamp(), line))
 	}
 }
 
-func (r *Runtime) stamp() string { return "+" + r.now.Sub(Epoch).String() }
+func (r *Runtime) stamp() string { return "+" + r.since.String() }
+
+func (r *Runtime) setNow(now time.Time) { r.now, r.since = now, now.Sub(Epoch) }
 
 // Go starts fn as a coroutine. name says in traces and errors who it is. After
 // Close it does nothing.
@@ -208,7 +211,7 @@ func (r *Runtime) Run(until time.Duration, stepsMax int) error {
 			continue
 		case len(r.timers) > 0 && r.timers[0].at.After(end):
 			if r.now.Before(end) {
-				r.now = end
+				r.setNow(end)
 			}
 			return &LimitError{Reached: ErrTimeLimit, Steps: r.Steps(), At: r.now, Waits: r.Waits()}
 		case len(r.timers) > 0:
@@ -399,7 +402,7 @@ func (r *Runtime) Closing() bool { return r.closing }
 func (r *Runtime) ring() {
 	t := heap.Pop(&r.timers).(*timer)
 	if t.at.After(r.now) {
-		r.now = t.at
+		r.setNow(t.at)
 	}
 	r.steps.Add(1)
 	r.record("timer", "rings")
@@ -411,7 +414,7 @@ func (r *Runtime) ring() {
 
 // record puts a step into the hash and the trace.
 func (r *Runtime) record(who, what string) {
-	r.hash = actorkit.Mix(r.hash, who, what, uint64(r.now.Sub(Epoch)))
+	r.hash = actorkit.Mix(r.hash, who, what, uint64(r.since))
 	if r.Trace != nil {
 		r.Trace(fmt.Sprintf("%d %s %s %s", r.Steps(), r.stamp(), who, what))
 	}

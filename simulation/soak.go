@@ -41,7 +41,7 @@ const soakPoll = 5 * time.Millisecond
 // catchUp sets the laboratory's clock to the real one; the lock is held.
 func (l *lab) catchUp() {
 	if now := l.soak.clock.Now(); now.After(l.rt.now) {
-		l.rt.now = now
+		l.rt.setNow(now)
 	}
 }
 

@@ -44,7 +44,8 @@ type twin struct {
 	quarantined bool
 
 	book     *book
-	op       string // the call under way, and what it is about
+	filled   messages.Delivery // for differs
+	op       string            // the call under way, and what it is about
 	verb     messages.Verb
 	putting  string // the id of the put under way
 	settleBy int    // the event that caused the settle under way
@@ -243,9 +244,9 @@ func (t *twin) differs(got *ledger.Effect, want *model.Effect) string {
 	}
 	switch got.Kind {
 	case ledger.HandedOver:
-		var d messages.Delivery
-		t.face.Fill(got, &d)
-		w := &want.Delivery
+		d, w := &t.filled, &want.Delivery
+		*d = messages.Delivery{}
+		t.face.Fill(got, d)
 		switch {
 		case got.Waiter != want.Waiter || got.Consumer != nil && got.Consumer.Tag != want.Consumer:
 			return "holder"

@@ -568,6 +568,9 @@ func (l *lab) settledBy(t *twin, verb messages.Verb, tag uint64, at time.Time, e
 			return
 		}
 	}
+	if err == nil {
+		return
+	}
 	var stale *messages.StaleError
 	if !errors.As(err, &stale) {
 		return
