@@ -76,8 +76,8 @@ type lab struct {
 	busy      int             // coroutines of producers and faults that have not ended
 	stormTill time.Time
 	acks      int
-	actorDown bool           // some actor of the broker crashed: what it was told may be lost
-	newsDown  bool           // and it was none of the queues': announcements may be lost
+	actorDown bool // some actor of the broker crashed: what it was told may be lost
+	newsDown  bool // and it was none of the queues': announcements may be lost
 
 	onTheirWay map[tagKey][]uint64 // incarnations of the receipts that handlers settle by
 	failures   map[leaseKey]error  // what handlers have returned, until it reaches the ledger

@@ -65,7 +65,7 @@ type Runtime struct {
 	seed     uint64
 	now      time.Time     // set by setNow
 	since    time.Duration // the same since Epoch, which every step asks for
-	steps    atomic.Int64 // atomic for the watchdog only
+	steps    atomic.Int64  // atomic for the watchdog only
 	hash     uint64
 	patience time.Duration
 	running  bool

@@ -103,9 +103,10 @@ func (t *tags) appendTo(out []*entry) []*entry {
 	}
 	slices.Sort(numbers)
 	for _, no := range numbers {
-		for _, e := range t.pages[no].entry {
-			if e != nil {
-				out = append(out, e)
+		p, left := t.pages[no], t.pages[no].live
+		for i := 0; left > 0 && i < pageTags; i++ {
+			if e := p.entry[i]; e != nil {
+				out, left = append(out, e), left-1
 			}
 		}
 	}

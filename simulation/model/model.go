@@ -217,8 +217,10 @@ func (m *Model) NextEvent() (time.Time, bool) {
 			consider(e.expiry)
 		}
 	}
-	if oldest := m.oldest(); m.config.MaxAge > 0 && !oldest.IsZero() && !m.wasAlarmed {
-		consider(oldest.Add(m.config.MaxAge))
+	if m.config.MaxAge > 0 && !m.wasAlarmed {
+		if oldest := m.oldest(); !oldest.IsZero() {
+			consider(oldest.Add(m.config.MaxAge))
+		}
 	}
 	return best, !best.IsZero()
 }
@@ -283,8 +285,11 @@ func (m *Model) age() {
 func (m *Model) rearm() { m.wasAlarmed = m.wasAlarmed && m.isOld() }
 
 func (m *Model) isOld() bool {
+	if m.config.MaxAge <= 0 {
+		return false
+	}
 	oldest := m.oldest()
-	return m.config.MaxAge > 0 && !oldest.IsZero() && m.now.Sub(oldest) >= m.config.MaxAge
+	return !oldest.IsZero() && m.now.Sub(oldest) >= m.config.MaxAge
 }
 
 // NextDeadline is [ledger.Ledger.NextDeadline].
