@@ -16,17 +16,70 @@ import (
 type book struct {
 	twin *twin
 
+	pages
+
+	lastPut, lastTag, lastLetter uint64
+	readied                      uint64
+	ready, delayed, leased       int
+	paused, closed               bool
+}
+
+// pages is what a book is written in.
+type pages struct {
 	live     map[uint64]*entryNote // by put number: ready, delayed or leased
 	byTag    map[uint64]*entryNote // running leases
 	claims   map[string]claimNote  // caller's ids: who had it last
 	holds    map[string]int        // running leases by holder
 	prefetch map[string]int        // of consumers attached
+	letters  map[uint64]letterName
+	past     []pastLease // by tag
+	// What has gone keeps its note until the run is over: somebody may still look at it.
+	gone, spare []*entryNote
+}
 
-	lastPut, lastTag, lastLetter uint64
-	readied                      uint64
-	ready, delayed, leased       int
-	letters                      map[uint64]letterName
-	paused, closed               bool
+func newPages() pages {
+	return pages{
+		live: map[uint64]*entryNote{}, byTag: map[uint64]*entryNote{}, claims: map[string]claimNote{},
+		holds: map[string]int{}, prefetch: map[string]int{}, letters: map[uint64]letterName{},
+	}
+}
+
+func (p *pages) clear() {
+	for _, n := range p.live {
+		p.gone = append(p.gone, n)
+	}
+	for _, n := range p.gone {
+		*n = entryNote{}
+	}
+	p.spare = append(p.spare, p.gone...)
+	clear(p.gone)
+	p.gone = p.gone[:0]
+	clear(p.live)
+	clear(p.byTag)
+	clear(p.claims)
+	clear(p.holds)
+	clear(p.prefetch)
+	clear(p.letters)
+	clear(p.past)
+	p.past = p.past[:0]
+}
+
+// pastOf is the past of a tag, to be written; valid until the next call.
+func (p *pages) pastOf(tag uint64) *pastLease {
+	for uint64(len(p.past)) <= tag {
+		p.past = append(p.past, pastLease{})
+	}
+	return &p.past[tag]
+}
+
+// entry is a blank note.
+func (p *pages) entry() *entryNote {
+	if last := len(p.spare) - 1; last >= 0 {
+		n := p.spare[last]
+		p.spare[last], p.spare = nil, p.spare[:last]
+		return n
+	}
+	return &entryNote{}
 }
 
 // placeNote is where a message is.
@@ -40,6 +93,7 @@ const (
 
 // entryNote is one message of the book.
 type entryNote struct {
+	story      *story
 	message    string
 	id         string
 	given      bool
@@ -69,10 +123,7 @@ type claimNote struct {
 }
 
 func newBook(t *twin) *book {
-	return &book{
-		twin: t, live: map[uint64]*entryNote{}, byTag: map[uint64]*entryNote{}, claims: map[string]claimNote{},
-		holds: map[string]int{}, prefetch: map[string]int{}, letters: map[uint64]letterName{},
-	}
+	return &book{twin: t, pages: t.lab.spec.room.takePages()}
 }
 
 // object is a violation of safety seen in the records.
@@ -107,7 +158,7 @@ func (b *book) event(k Kind, n *entryNote) Event {
 }
 
 // emit sends the event of a message on its way and makes it the cause of the next.
-func (b *book) emit(n *entryNote, e Event) { n.last = b.twin.lab.emit(e) }
+func (b *book) emit(n *entryNote, e Event) { n.last = b.twin.lab.emitOf(n.story, e) }
 
 func (b *book) move(n *entryNote, to placeNote) {
 	b.count(n.place, -1)
@@ -206,15 +257,17 @@ func (b *book) tellPut(r *ledger.Record) {
 		b.object("I5", "put number out of turn", "put %d follows put %d", r.Number, b.lastPut)
 	}
 	b.lastPut = r.Number
-	name := l.nameOf(r.ID)
-	n := &entryNote{
-		message: name, id: r.ID, given: r.GivenID, system: strings.HasPrefix(r.Details.Topic, messages.SystemTopics), put: r.Number, generation: l.accepted[name], at: r.At,
-		priority: r.Details.Priority, lane: 2, due: r.Due, expires: r.Expires, deliveries: r.Deliveries, last: l.last[name],
+	s := l.storyOf(r.ID)
+	name := s.name
+	n := b.entry()
+	*n = entryNote{
+		story: s, message: name, id: r.ID, given: r.GivenID, system: strings.HasPrefix(r.Details.Topic, messages.SystemTopics), put: r.Number, generation: s.accepted, at: r.At,
+		priority: r.Details.Priority, lane: 2, due: r.Due, expires: r.Expires, deliveries: r.Deliveries, last: s.last,
 	}
 	if b.twin.putting != r.ID && r.Letter == 0 {
 		b.object("I2", "accepted another than was put", "%s was put and %s is accepted", b.twin.putting, r.ID)
 	}
-	if l.attempts[name] == 0 && !r.Redriven {
+	if s.attempts == 0 && !r.Redriven {
 		b.object("I2", "accepted what nobody put", "%s (%s) was never put", name, r.ID)
 	}
 	if r.GivenID {
@@ -223,9 +276,9 @@ func (b *book) tellPut(r *ledger.Record) {
 		}
 		b.claims[r.ID] = claimNote{put: r.Number, at: r.At}
 	}
-	l.accepted[name]++
+	s.accepted++
 	if !r.Redriven {
-		l.taken[name]++
+		s.taken++
 	}
 	b.live[n.put] = n
 	b.count(noteReady, 1)
@@ -317,11 +370,8 @@ func (b *book) endLease(n *entryNote, r *ledger.Record, how messages.LeaseEnd) b
 		b.object("I11", "settled after its deadline", "tag %d of %s is settled at %v, its deadline was %v", n.tag, n.message, since(r.At), since(n.deadline))
 	}
 	delete(b.byTag, n.tag)
-	t := b.twin
-	for uint64(len(t.past)) <= n.tag {
-		t.past = append(t.past, pastLease{})
-	}
-	t.past[n.tag].deadline, t.past[n.tag].message = n.deadline, n.message
+	past := b.pastOf(n.tag)
+	past.deadline, past.message = n.deadline, n.message
 	if b.holds[n.holder]--; b.holds[n.holder] == 0 {
 		delete(b.holds, n.holder)
 	}
@@ -452,7 +502,8 @@ func (b *book) leave(n *entryNote, e Event) {
 		b.twin.lab.took(n.message)
 	}
 	b.emit(n, e)
-	b.twin.lab.last[n.message] = n.last
+	n.story.last = n.last
+	b.gone = append(b.gone, n)
 }
 
 func (b *book) dropAll(k Kind, leasesToo bool) {
@@ -483,7 +534,7 @@ func (b *book) letterGone(k ledger.RecordKind, number uint64) {
 		return
 	}
 	delete(b.letters, number)
-	e := Event{Kind: KindTrimmed, Queue: b.twin.source.Queue, Message: name.message, Put: name.put, Reason: k.String(), Cause: l.last[name.message]}
+	e := Event{Kind: KindTrimmed, Queue: b.twin.source.Queue, Message: name.message, Put: name.put, Reason: k.String(), Cause: l.story(name.message).last}
 	if k == ledger.RecordRedrivenOut {
 		e.Kind, e.Reason = KindRedrive, ""
 	} else {

@@ -272,7 +272,7 @@ func (s *bubbles) advance(until time.Time) time.Time {
 		}
 		break
 	}
-	s.lab.rt.now = time.Now()
+	s.lab.rt.setNow(time.Now())
 	s.serve(asked)
 	return s.lab.rt.now
 }
@@ -311,6 +311,7 @@ func (s Spec) needsBubble(p Plan) (needs bool) {
 	}
 	defer func() { _ = recover() }() // whatever is wrong, the run itself will say so
 	scratch := p.Clone()
+	s.room = nil
 	l := s.newLab(&scratch, true)
 	l.rt = NewRuntime(p.Seed)
 	defer l.rt.Close()

@@ -130,6 +130,9 @@ func (s Spec) Campaign(c Campaign) *CampaignResult {
 	}
 	order := inOrder{next: c.First, waiting: map[uint64]uint64{}}
 	work := func() {
+		s := s // with a room of its own
+		s.room = &room{}
+		defer s.room.close()
 		for {
 			seed, ok := taken()
 			if !ok {

@@ -2,6 +2,8 @@ package simulation
 
 import (
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -189,11 +191,16 @@ func (w *World) Produce(name string, q *Queue, load Load, generate Generate) {
 
 // drawItems writes out what the producers put and when.
 func (l *lab) drawItems() {
+	all := 0
+	for _, p := range l.producers {
+		all += p.load.n
+	}
+	l.plan.Items = slices.Grow(l.plan.Items, all)
 	count := 0
 	for _, p := range l.producers {
 		for i := range p.load.n {
 			count++
-			it := Item{Message: fmt.Sprintf("m%d", count), Producer: p.name, Queue: p.queue.name, Number: i}
+			it := Item{Message: "m" + strconv.Itoa(count), Producer: p.name, Queue: p.queue.name, Number: i}
 			switch {
 			case p.load.spread:
 				it.At = time.Duration(actorkit.Mix(l.plan.Seed, "item", p.name, uint64(i))%uint64(p.load.over/time.Millisecond+1)) * time.Millisecond
@@ -215,6 +222,9 @@ func (l *lab) adoptPlan() error {
 		}
 		if p.queue.name != it.Queue {
 			return fmt.Errorf("%w: producer %q puts into %q, not %q", ErrPlan, it.Producer, p.queue.name, it.Queue)
+		}
+		if p.items == nil {
+			p.items = make([]Item, 0, max(p.load.n, 1))
 		}
 		p.items = append(p.items, it)
 	}

@@ -307,6 +307,8 @@ func (e *exploration) search(p Plan) (seen map[int]bool, complete bool) {
 	e.out.Searches++
 	spec := e.spec
 	spec.search, spec.NoEvents = x, true
+	spec.room = &room{}
+	defer spec.room.close()
 	for {
 		if e.began() >= e.bound.Budget {
 			return x.seen, false

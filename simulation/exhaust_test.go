@@ -22,7 +22,11 @@ func tiny(workers, messages int) Spec {
 
 func TestTwoWorkersTwoMessagesOneCrashAreSearchedToTheEnd(t *testing.T) {
 	b := Bound{}
-	if testing.Short() {
+	states := 1000
+	switch {
+	case raceOn:
+		b.Messages, states = 1, 100 // ten times slower, and one thread has no races to show
+	case testing.Short():
 		b.Turn = 1 // a quarter of the time
 	}
 	began := cpu()
@@ -33,7 +37,7 @@ func TestTwoWorkersTwoMessagesOneCrashAreSearchedToTheEnd(t *testing.T) {
 	require.Empty(t, x.Failures)
 	require.True(t, x.Complete)
 	require.Equal(t, 1, x.Faults)
-	require.Greater(t, x.States, 1000)
+	require.Greater(t, x.States, states)
 	require.Less(t, spent, time.Minute, "the bound of the issue")
 }
 
@@ -49,7 +53,11 @@ func TestACrashOfTheBrokersOwnIsSearchedToTheEnd(t *testing.T) {
 			faults = append(faults, Fault{Kind: FaultActor, Anchor: Anchor{Event: k, Message: "m1"}, Point: point})
 		}
 	}
-	x := Exhaustive().Exhaust(Bound{Faults: faults})
+	b := Bound{Faults: faults}
+	if raceOn {
+		b.Messages = 1
+	}
+	x := Exhaustive().Exhaust(b)
 	t.Log(x)
 	require.Empty(t, x.Failures)
 	require.Empty(t, x.Err)
@@ -65,19 +73,23 @@ func TestReductionsLoseNoHistory(t *testing.T) {
 		workers, messages int
 		crashes           int
 		faults            []Fault
+		long              bool
 	}{
-		{"a crash, 1 worker", 1, 1, 1, []Fault{{Kind: FaultCrash, Anchor: AfterEffect("m1", 1)}}},
-		{"a crash, 2 workers", 2, 1, 1, []Fault{{Kind: FaultCrash, Anchor: OnReturn("m1", 1)}}},
-		{"1 worker, 2 messages", 1, 2, -1, nil},
-		{"2 workers, 2 messages", 2, 2, -1, nil},
-		{"settles at the deadline", 2, 1, 1, []Fault{{Kind: FaultAckLate, Anchor: OnStart("m1", 1)}, {Kind: FaultExtendLate, Anchor: OnStart("m1", 1)}}},
-		{"a zombie", 2, 1, 1, []Fault{{Kind: FaultZombie, Anchor: OnStart("m1", 1)}}},
-		{"an unknown put", 2, 1, 1, []Fault{{Kind: FaultPutUnknown, Anchor: OnPut("m1", 1)}}},
+		{"a crash, 1 worker", 1, 1, 1, []Fault{{Kind: FaultCrash, Anchor: AfterEffect("m1", 1)}}, true},
+		{"a crash, 2 workers", 2, 1, 1, []Fault{{Kind: FaultCrash, Anchor: OnReturn("m1", 1)}}, true},
+		{"1 worker, 2 messages", 1, 2, -1, nil, false},
+		{"2 workers, 2 messages", 2, 2, -1, nil, true},
+		{"settles at the deadline", 2, 1, 1, []Fault{{Kind: FaultAckLate, Anchor: OnStart("m1", 1)}, {Kind: FaultExtendLate, Anchor: OnStart("m1", 1)}}, true},
+		{"a zombie", 2, 1, 1, []Fault{{Kind: FaultZombie, Anchor: OnStart("m1", 1)}}, true},
+		{"an unknown put", 2, 1, 1, []Fault{{Kind: FaultPutUnknown, Anchor: OnPut("m1", 1)}}, false},
 		{"a crash of the queue", 2, 1, 1, []Fault{{Kind: FaultActor, Anchor: Anchor{Event: KindStart, Message: "m1"}, Point: "after *actors.Put"},
-			{Kind: FaultActor, Anchor: Anchor{Event: KindAccepted, Message: "m1"}, Point: "after *actors.Put"}}},
-		{"queue commands", 1, 1, 1, []Fault{{Kind: FaultPurge, Anchor: OnStart("m1", 1)}, {Kind: FaultDrain, Anchor: OnStart("m1", 1), For: time.Second}}},
+			{Kind: FaultActor, Anchor: Anchor{Event: KindAccepted, Message: "m1"}, Point: "after *actors.Put"}}, true},
+		{"queue commands", 1, 1, 1, []Fault{{Kind: FaultPurge, Anchor: OnStart("m1", 1)}, {Kind: FaultDrain, Anchor: OnStart("m1", 1), For: time.Second}}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			if raceOn && c.long {
+				t.Skip("minutes with the race detector")
+			}
 			b := Bound{Messages: c.messages, Workers: c.workers, Crashes: c.crashes, Faults: c.faults, Turn: 2, naive: true}
 			all := tiny(c.workers, c.messages).Exhaust(b)
 			require.True(t, all.Complete, all)

@@ -538,7 +538,7 @@ func (j *job) suffer(a *armed) {
 func (j *job) emitFault(k Kind, a *armed, detail string) {
 	e := j.event(k)
 	e.Message, e.Tag, e.Detail, e.Cause = j.name, j.d.Tag, detail, a.event
-	j.last = j.worker.emit(e)
+	j.last = j.worker.emitOf(j.story, e)
 	j.noteWork()
 }
 

@@ -64,7 +64,7 @@ func Point(ctx context.Context, name string) {
 		e := j.worker.event(KindEffect)
 		e.Queue, e.Message, e.Tag, e.Attempt, e.Deliveries = j.d.Queue(), j.name, j.d.Tag, j.d.Attempt, j.d.Deliveries
 		e.Detail, e.Cause = "point "+name, j.last
-		j.last = j.worker.emit(e)
+		j.last = j.worker.emitOf(j.story, e)
 		j.noteWork()
 		j.point(name)
 		return nil

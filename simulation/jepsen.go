@@ -45,15 +45,19 @@ type TotalQueue struct {
 // nobody knows what was taken, and there is no verdict.
 func CheckTotalQueue(history []QueueOp) (TotalQueue, bool) {
 	// One value's multiplicities in A, E and D.
-	type counts struct{ attempted, enqueued, dequeued int }
-	byValue := make(map[string]*counts, len(history)/2)
-	of := func(v string) *counts {
-		c := byValue[v]
-		if c == nil {
-			c = &counts{}
-			byValue[v] = c
+	type counts struct {
+		value                         string
+		attempted, enqueued, dequeued int
+	}
+	byValue := make(map[string]int, len(history)/2)
+	all := make([]counts, 0, len(history)/2)
+	of := func(v string) *counts { // valid until the next call
+		i, known := byValue[v]
+		if !known {
+			i = len(all)
+			byValue[v], all = i, append(all, counts{value: v})
 		}
-		return c
+		return &all[i]
 	}
 	for _, op := range history {
 		switch op.Type {
@@ -72,8 +76,8 @@ func CheckTotalQueue(history []QueueOp) (TotalQueue, bool) {
 		}
 	}
 	var t TotalQueue
-	for v, c := range byValue {
-		a, e, d := c.attempted, c.enqueued, c.dequeued
+	for i := range all {
+		v, a, e, d := all[i].value, all[i].attempted, all[i].enqueued, all[i].dequeued
 		ok := min(d, a)
 		t.Attempts += a
 		t.Acknowledged += e

@@ -63,25 +63,12 @@ type lab struct {
 	pct       *pct
 	logged    int // of plan.Decisions, for Logged
 
-	names    map[string]string // id → name
-	bodies   map[*byte]string  // body → name, for ids that the broker makes
-	attempts map[string]int    // puts of a name
-	accepted map[string]int    // accepted puts of a name
-	taken    map[string]int    // those that were no redrive
-	confirm  map[string]int    // answers to puts of a name that say it was taken, now or before
-	refused  map[string]int    // puts of a name that were certainly not taken
-	last     map[string]int    // latest event of a name
-	ops      []QueueOp
-	sums     map[string]uint64 // hash of the contents of a name
-	sumSeed  maphash.Seed
-	kills    bool // a fault of the plan may end a handler where it is
+	notes
+	sumSeed maphash.Seed
+	kills   bool // a fault of the plan may end a handler where it is
 
-	twins      []*twin // in the order they were made
-	byQueue    map[string]*twin
-	jobs       map[leaseKey]*job
-	byConsumer map[string]*worker
-	pending    map[leaseKey][]*armed // faults for a handler that has not begun
-	finishedBy map[string]int        // handlers that ended well, by message
+	twins   []*twin // in the order they were made
+	byQueue map[string]*twin
 
 	byKind    [kinds][]*armed // faults that wait for their event
 	points    []*armed        // actors that are to crash
@@ -89,10 +76,8 @@ type lab struct {
 	busy      int             // coroutines of producers and faults that have not ended
 	stormTill time.Time
 	acks      int
-	ackedBy   map[string]int // acks by message
-	deaths    map[string]int // announced deaths still to be heard of, by queue and id
-	actorDown bool           // some actor of the broker crashed: what it was told may be lost
-	newsDown  bool           // and it was none of the queues': announcements may be lost
+	actorDown bool // some actor of the broker crashed: what it was told may be lost
+	newsDown  bool // and it was none of the queues': announcements may be lost
 
 	onTheirWay map[tagKey][]uint64 // incarnations of the receipts that handlers settle by
 	failures   map[leaseKey]error  // what handlers have returned, until it reaches the ledger
@@ -123,11 +108,7 @@ type waiter struct {
 func (s Spec) newLab(p *Plan, draw bool) *lab {
 	return &lab{
 		spec: s, plan: p, drawn: draw, result: &Result{Hits: map[string]int{}}, calmFor: 24 * time.Hour,
-		names: map[string]string{}, bodies: map[*byte]string{}, attempts: map[string]int{}, accepted: map[string]int{},
-		taken: map[string]int{}, confirm: map[string]int{}, refused: map[string]int{}, last: map[string]int{},
-		byQueue: map[string]*twin{}, jobs: map[leaseKey]*job{}, byConsumer: map[string]*worker{},
-		pending: map[leaseKey][]*armed{}, finishedBy: map[string]int{}, deaths: map[string]int{},
-		hash: p.Seed, sums: map[string]uint64{}, sumSeed: maphash.MakeSeed(),
+		notes: s.room.takeNotes(), byQueue: map[string]*twin{}, hash: p.Seed, sumSeed: maphash.MakeSeed(),
 	}
 }
 
@@ -140,9 +121,15 @@ func (s Spec) run(p Plan, draw bool) (result Result) {
 		result.Elapsed = began()
 		return result
 	}
+	if s.hostedNow {
+		s.room = nil // what a bubble has begun cannot leave it
+	}
 	l := s.newLab(&p, draw)
 	began := stopwatch()
 	defer func() {
+		if l.soak == nil { // goroutines of a soak may still speak
+			s.room.giveBack(l)
+		}
 		result = *l.result
 		result.Plan = p
 		result.Elapsed = began()
@@ -156,7 +143,7 @@ func (s Spec) run(p Plan, draw bool) (result Result) {
 		return Result{}
 	}
 	l.rt = NewRuntime(p.Seed)
-	l.rt.search = s.search
+	l.rt.search, l.rt.room = s.search, s.room
 	system := borrowSystem(s.fresh)
 	clean := false
 	defer func() { returnSystem(system, clean && !s.fresh) }()
@@ -238,7 +225,7 @@ func (l *lab) execute() bool {
 	}
 	err := l.drive(virtual, steps)
 	l.result.Steps = l.rt.Steps()
-	l.result.Virtual = l.rt.now.Sub(Epoch)
+	l.result.Virtual = l.now()
 	var limit *LimitError
 	var stuck *StuckError
 	switch {
@@ -297,13 +284,21 @@ func (l *lab) conclude() {
 	l.result.TraceHash = actorkit.Mix(l.hash, "steps", "", l.rt.TraceHash())
 }
 
-func (l *lab) now() time.Duration { return l.rt.now.Sub(Epoch) }
+func (l *lab) now() time.Duration { return l.rt.since }
 
 // ---- events ----
 
 // emit makes something happen: it is numbered, hashed, kept, and shown to the
 // oracles and to the faults that wait for it. It returns the event's number.
 func (l *lab) emit(e Event) int {
+	if e.Message == "" || l.over {
+		return l.emitOf(nil, e)
+	}
+	return l.emitOf(l.story(e.Message), e)
+}
+
+// emitOf is emit for whom the message's story is at hand; nil for an event of none.
+func (l *lab) emitOf(s *story, e Event) int {
 	if l.over {
 		return l.events
 	}
@@ -323,8 +318,11 @@ func (l *lab) emit(e Event) int {
 	if l.rt.search != nil {
 		l.rt.search.event(&e)
 	}
-	if e.Message != "" {
-		l.last[e.Message] = e.Number
+	if s != nil {
+		s.last = e.Number
+		if e.Kind == KindSettle && e.Verb == "ack" {
+			s.acked++
+		}
 	}
 	l.latest = e
 	if !l.instant.Equal(l.rt.now) {
@@ -457,6 +455,9 @@ func (l *lab) open() bool {
 		return false
 	}
 	l.broker = b
+	for _, x := range l.externals {
+		x.effects, x.byKey = make([]effect, 0, len(l.plan.Items)), make(map[string]int, len(l.plan.Items))
+	}
 	l.world.brokers = append(l.world.brokers, b)
 	ctx := context.Background()
 	if _, err := b.Subscribe(ctx, "$sys.dead.#", l.heard); err != nil {

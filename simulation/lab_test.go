@@ -85,25 +85,17 @@ func cpu() time.Duration {
 }
 
 func benchmark(b *testing.B, s Spec) {
-	s.NoEvents = true
-	events, steps := 0, 0
-	seed := uint64(0)
 	began := cpu()
 	b.ReportAllocs()
-	for b.Loop() {
-		r := s.Run(seed)
-		if r.Failed() {
-			b.Fatal(r.Signature())
-		}
-		seed++
-		events += r.EventCount
-		steps += r.Steps
-	}
+	sum := s.Campaign(Campaign{First: 1, Last: uint64(b.N), Jobs: 1, Recheck: -1})
 	spent := (cpu() - began).Seconds()
-	b.ReportMetric(float64(events)/spent, "events/cpu-s")
-	b.ReportMetric(float64(steps)/spent, "steps/cpu-s")
-	b.ReportMetric(float64(seed)/spent, "seeds/cpu-s")
-	b.ReportMetric(float64(events)/float64(seed), "events/seed")
+	if sum.Failed() || sum.Seeds != b.N {
+		b.Fatalf("%d seeds: %v", sum.Seeds, sum.Failures)
+	}
+	b.ReportMetric(float64(sum.Events)/spent, "events/cpu-s")
+	b.ReportMetric(float64(sum.Steps)/spent, "steps/cpu-s")
+	b.ReportMetric(float64(sum.Seeds)/spent, "seeds/cpu-s")
+	b.ReportMetric(float64(sum.Events)/float64(sum.Seeds), "events/seed")
 }
 
 // BenchmarkStandard is the small world with all faults, as a campaign runs it.

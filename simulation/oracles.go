@@ -118,7 +118,7 @@ func (x *External) note(j *job, key, detail string) {
 	if j == nil {
 		f.event = l.emit(Event{Kind: KindEffect, Detail: text, Cause: l.events})
 	} else {
-		f.message, f.tag, f.fenced, f.generation = j.name, j.d.Tag, j.over, l.accepted[j.name]
+		f.message, f.tag, f.fenced, f.generation = j.name, j.d.Tag, j.over, j.story.accepted
 		j.effects++
 		e := j.event(KindEffect)
 		e.Queue, e.Message, e.Tag, e.Attempt, e.Deliveries = j.d.Queue(), j.name, j.d.Tag, j.d.Attempt, j.d.Deliveries
@@ -126,7 +126,7 @@ func (x *External) note(j *job, key, detail string) {
 		if j.over {
 			e.Reason = "after its lease"
 		}
-		f.event = j.worker.emit(e)
+		f.event = j.worker.emitOf(j.story, e)
 		j.last = f.event
 		j.noteWork()
 	}
@@ -195,8 +195,10 @@ func NoEffectAfterFence(x *External) Expectation {
 // ackedNames are the names of which a generation ended with an ack.
 func (l *lab) ackedNames() []string {
 	var names []string
-	for name := range l.ackedBy {
-		names = append(names, name)
+	for _, s := range l.told {
+		if s.acked > 0 {
+			names = append(names, s.name)
+		}
 	}
 	slices.Sort(names)
 	return names
@@ -257,12 +259,6 @@ func (w *World) Sometimes(name string, rule func(View) bool) {
 func (l *lab) consult(e *Event) {
 	if e.Kind == KindViolation {
 		return
-	}
-	if e.Kind == KindSettle && e.Verb == "ack" {
-		if l.ackedBy == nil {
-			l.ackedBy = map[string]int{}
-		}
-		l.ackedBy[e.Message]++
 	}
 	for _, r := range l.always {
 		if err := r.rule(View{l}); err != nil {
@@ -355,8 +351,9 @@ func (l *lab) heard(_ string, e *postroom.Event) {
 		return
 	}
 	key := notice.Queue + "/" + notice.ID
-	name := l.nameOf(notice.ID)
-	l.emit(Event{Kind: KindAnnounce, Queue: notice.Queue, Message: name, Reason: notice.Reason, Cause: l.last[name]})
+	s := l.storyOf(notice.ID)
+	name := s.name
+	l.emitOf(s, Event{Kind: KindAnnounce, Queue: notice.Queue, Message: name, Reason: notice.Reason, Cause: s.last})
 	l.deaths[key]--
 	if l.deaths[key] < 0 {
 		l.result.Categories.DeadTwice++
@@ -416,9 +413,9 @@ func (l *lab) judgeQueue(drained bool) {
 	l.ops = append(l.ops, QueueOp{Type: DrainOK, Values: left})
 	// A put is acknowledged by its own answer or by that of a later duplicate; several
 	// answers may speak of one.
-	for name, answers := range l.confirm {
-		for range min(answers, l.taken[name]) {
-			l.ops = append(l.ops, QueueOp{Type: EnqueueOK, Value: name})
+	for _, s := range l.told {
+		for range min(s.confirmed, s.taken) {
+			l.ops = append(l.ops, QueueOp{Type: EnqueueOK, Value: s.name})
 		}
 	}
 	verdict, ok := CheckTotalQueue(l.ops)

@@ -55,16 +55,10 @@ func (p *producer) put(it *Item, again bool) {
 	l := p.lab
 	for try := 1; ; try++ {
 		e := p.envelope(it)
-		l.sums[it.Message] = l.sum(e.Body, e.Headers, e.ContentType, e.Extra)
-		if e.ID != "" {
-			l.names[e.ID] = it.Message
-		} else {
-			l.bodies[&e.Body[0]] = it.Message
-		}
-		l.attempts[it.Message]++
-		l.ops = append(l.ops, QueueOp{Type: EnqueueInvoke, Value: it.Message})
-		ctx, cancel := context.WithCancel(context.Background())
-		n := l.emit(Event{Kind: KindPut, Queue: it.Queue, Message: it.Message, Cause: l.last[it.Message]})
+		l.begins(it, &e)
+		ctx, cancel := l.mayLose()
+		s := l.story(it.Message)
+		n := l.emitOf(s, Event{Kind: KindPut, Queue: it.Queue, Message: it.Message, Cause: s.last})
 		if f := l.lostAnswer(n); f != nil {
 			l.rt.Go("lost answer of "+it.Message, func() { cancel(); l.poke() })
 		}
@@ -80,73 +74,104 @@ func (p *producer) put(it *Item, again bool) {
 	}
 }
 
+// mayLose is the context of a put: one that ends before its time if a fault of the plan
+// takes an answer away.
+func (l *lab) mayLose() (context.Context, context.CancelFunc) {
+	for i := range l.plan.Faults {
+		if l.plan.Faults[i].Kind == FaultPutUnknown {
+			return context.WithCancel(context.Background())
+		}
+	}
+	return context.Background(), func() {}
+}
+
+// begins notes that an item is put, by this envelope.
+func (l *lab) begins(it *Item, e *postroom.Envelope) {
+	s := l.story(it.Message)
+	s.sum, s.summed = l.sum(e.Body, e.Headers, e.ContentType, e.Extra), true
+	if e.ID != "" {
+		l.byID[e.ID] = s
+	} else {
+		l.bodies[&e.Body[0]] = s
+	}
+	s.attempts++
+	l.ops = append(l.ops, QueueOp{Type: EnqueueInvoke, Value: it.Message})
+}
+
 // answered notes how a put ended, and reports whether that is known.
 func (l *lab) answered(it *Item, r *postroom.PutResult, err error) bool {
 	name := it.Message
-	var outcome *postroom.OutcomeError
+	s := l.story(name)
+	if err != nil {
+		return l.unanswered(it, s, err)
+	}
 	switch {
-	case err == nil && !r.Duplicate:
-		l.confirm[name]++
-		if l.accepted[name] == 0 {
+	case !r.Duplicate:
+		s.confirmed++
+		if s.accepted == 0 {
 			l.object("safety", "I5", "put confirmed and not accepted", name+" is confirmed and no queue has accepted it")
 		}
-	case err == nil:
-		l.confirm[name]++ // maybe of one of which nobody knew
-		if l.accepted[name] == 0 {
-			l.object("safety", "I22", "duplicate of nothing", name+" is called a duplicate and was never accepted")
-		}
-	case errors.As(err, &outcome) && outcome.Sent:
-		l.hit(HitUnknownPut)
-		l.ops = append(l.ops, QueueOp{Type: EnqueueInfo, Value: name})
-		l.emit(Event{Kind: KindUnknown, Queue: it.Queue, Message: name, Reason: "outcome unknown", Cause: l.last[name]})
-		return false
 	default:
-		l.refused[name]++
-		l.ops = append(l.ops, QueueOp{Type: EnqueueFail, Value: name})
-		if errors.Is(err, postroom.ErrNotFound) || errors.As(err, &outcome) {
-			// No ledger has seen it.
-			l.emit(Event{Kind: KindRefused, Queue: it.Queue, Message: name, Reason: verdict(err), Cause: l.last[name]})
+		s.confirmed++ // maybe of one of which nobody knew
+		if s.accepted == 0 {
+			l.object("safety", "I22", "duplicate of nothing", name+" is called a duplicate and was never accepted")
 		}
 	}
 	return true
 }
 
-// nameOf is the name of a message by its id.
-func (l *lab) nameOf(id string) string {
-	if name, ok := l.names[id]; ok {
-		return name
+// unanswered notes how a put failed, and reports whether what became of it is known.
+func (l *lab) unanswered(it *Item, s *story, err error) bool {
+	name := it.Message
+	var outcome *postroom.OutcomeError
+	switch {
+	case errors.As(err, &outcome) && outcome.Sent:
+		l.hit(HitUnknownPut)
+		l.ops = append(l.ops, QueueOp{Type: EnqueueInfo, Value: name})
+		l.emit(Event{Kind: KindUnknown, Queue: it.Queue, Message: name, Reason: "outcome unknown", Cause: s.last})
+		return false
+	default:
+		l.ops = append(l.ops, QueueOp{Type: EnqueueFail, Value: name})
+		if errors.Is(err, postroom.ErrNotFound) || errors.As(err, &outcome) {
+			// No ledger has seen it.
+			l.emit(Event{Kind: KindRefused, Queue: it.Queue, Message: name, Reason: verdict(err), Cause: s.last})
+		}
 	}
-	return id
+	return true
 }
 
 // arriving is told of a put that reaches a ledger.
 func (l *lab) arriving(p *ledger.Put) {
-	if _, known := l.names[p.ID]; known {
+	if l.byID[p.ID] != nil {
 		return
 	}
 	if len(p.Body) > 0 {
-		if name, ours := l.bodies[&p.Body[0]]; ours {
-			l.names[p.ID] = name
+		if s := l.bodies[&p.Body[0]]; s != nil {
+			l.byID[p.ID] = s
 			return
 		}
 	}
 	// Somebody else's: a handler's own put, a copy of a publication.
-	l.attempts[p.ID]++
+	l.story(p.ID).attempts++
 	l.ops = append(l.ops, QueueOp{Type: EnqueueInvoke, Value: p.ID})
 }
 
 // arrived is told of the verdict.
 func (l *lab) arrived(t *twin, p *ledger.Put, r ledger.PutResult, err error) {
-	name := l.nameOf(p.ID)
+	if err == nil && !r.Duplicate {
+		return // its record has told of it
+	}
+	s := l.storyOf(p.ID)
+	name := s.name
 	switch {
 	case err != nil:
-		l.emit(Event{Kind: KindRefused, Queue: t.source.Queue, Message: name, Reason: verdict(err), Cause: l.last[name]})
+		l.emitOf(s, Event{Kind: KindRefused, Queue: t.source.Queue, Message: name, Reason: verdict(err), Cause: s.last})
 		if errors.Is(err, messages.ErrQueueFull) {
 			l.hit(HitOverflow)
 		}
 	case r.Duplicate:
 		l.hit(HitDedup)
-		l.emit(Event{Kind: KindDuplicate, Queue: t.source.Queue, Message: name, Put: r.Number, Cause: l.last[name]})
+		l.emit(Event{Kind: KindDuplicate, Queue: t.source.Queue, Message: name, Put: r.Number, Cause: s.last})
 		if c, ok := t.book.claims[p.ID]; !ok || c.put != r.Number {
 			l.object("safety", "I22", "duplicate of another", fmt.Sprintf("%s is called a duplicate of put %d, its id is put %d's", name, r.Number, c.put))
 		} else if c.dead && !l.rt.now.Before(c.at.Add(t.config.DedupWindow)) {

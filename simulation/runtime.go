@@ -60,10 +60,12 @@ type Runtime struct {
 	bubble *bubbles  // handlers on goroutines of their own, and whose clock this is
 	trusts int       // guard looks at one entry in so many; 0: as its comment says
 	search *explorer // of an exhaustive search
+	room   *room     // of a campaign: where coroutines come from and go to
 
 	seed     uint64
-	now      time.Time
-	steps    atomic.Int64 // atomic for the watchdog only
+	now      time.Time     // set by setNow
+	since    time.Duration // the same since Epoch, which every step asks for
+	steps    atomic.Int64  // atomic for the watchdog only
 	hash     uint64
 	patience time.Duration
 	running  bool
@@ -114,13 +116,15 @@ func (r *Runtime) TraceHash() uint64 { return r.hash }
 
 // Note puts a line of the scenario's own into the trace and its hash.
 func (r *Runtime) Note(line string) {
-	r.hash = actorkit.Mix(r.hash, "note", line, uint64(r.now.Sub(Epoch)))
+	r.hash = actorkit.Mix(r.hash, "note", line, uint64(r.since))
 	if r.Trace != nil {
 		r.Trace(fmt.Sprintf("%d %s %s", r.Steps(), r.stamp(), line))
 	}
 }
 
-func (r *Runtime) stamp() string { return "+" + r.now.Sub(Epoch).String() }
+func (r *Runtime) stamp() string { return "+" + r.since.String() }
+
+func (r *Runtime) setNow(now time.Time) { r.now, r.since = now, now.Sub(Epoch) }
 
 // Go starts fn as a coroutine. name says in traces and errors who it is. After
 // Close it does nothing.
@@ -207,7 +211,7 @@ func (r *Runtime) Run(until time.Duration, stepsMax int) error {
 			continue
 		case len(r.timers) > 0 && r.timers[0].at.After(end):
 			if r.now.Before(end) {
-				r.now = end
+				r.setNow(end)
 			}
 			return &LimitError{Reached: ErrTimeLimit, Steps: r.Steps(), At: r.now, Waits: r.Waits()}
 		case len(r.timers) > 0:
@@ -278,6 +282,10 @@ func (r *Runtime) Close() {
 	}
 	r.closing = true
 	for _, c := range r.all {
+		if r.room != nil && c.fn == nil { // it has ended its last function, and waits for the next
+			r.room.idle = append(r.room.idle, c)
+			continue
+		}
 		r.unwind(c)
 	}
 	r.current = nil
@@ -325,7 +333,7 @@ func (r *Runtime) Sleep(ctx context.Context, d time.Duration) error {
 	}
 	c := r.current
 	if c.sleeper == nil { // one for each coroutine: a sleep then allocates nothing
-		c.sleeper = &timer{runtime: r, index: -1, fn: func() { c.rang = true; r.wake(c) }}
+		c.sleeper = &timer{runtime: r, index: -1, fn: func() { c.rang = true; c.sleeper.runtime.wake(c) }}
 	}
 	c.rang = false
 	c.sleeper.Reset(d)
@@ -397,7 +405,7 @@ func (r *Runtime) Closing() bool { return r.closing }
 func (r *Runtime) ring() {
 	t := heap.Pop(&r.timers).(*timer)
 	if t.at.After(r.now) {
-		r.now = t.at
+		r.setNow(t.at)
 	}
 	r.steps.Add(1)
 	r.record("timer", "rings")
@@ -409,7 +417,7 @@ func (r *Runtime) ring() {
 
 // record puts a step into the hash and the trace.
 func (r *Runtime) record(who, what string) {
-	r.hash = actorkit.Mix(r.hash, who, what, uint64(r.now.Sub(Epoch)))
+	r.hash = actorkit.Mix(r.hash, who, what, uint64(r.since))
 	if r.Trace != nil {
 		r.Trace(fmt.Sprintf("%d %s %s %s", r.Steps(), r.stamp(), who, what))
 	}

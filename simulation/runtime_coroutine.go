@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"iter"
 	"runtime"
 	"runtime/debug"
 	"strconv"
@@ -40,8 +39,13 @@ func (r *Runtime) coroutine() *coroutine {
 		r.free = r.free[:last]
 		return c
 	}
+	if c := r.room.takeCoroutine(r); c != nil {
+		r.others-- // it was counted as somebody else's
+		r.all = append(r.all, c)
+		return c
+	}
 	c := &coroutine{}
-	c.next, c.stop = iter.Pull(func(yield func(struct{}) bool) {
+	c.next, c.stop = pull(func(yield func(struct{}) bool) {
 		c.yield, c.goroutine = yield, goroutineID()
 		for c.call() && yield(struct{}{}) {
 		}

@@ -106,6 +106,8 @@ func (s Spec) Shrink(p Plan, o Shrink) (*Shrunk, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err
 	}
+	s.room = &room{}
+	defer s.room.close()
 	k := &shrinker{spec: s, began: began, budget: o.Budget, progress: o.Progress, out: &Shrunk{}}
 	again, r := k.run(p, true), k.run(p, false)
 	switch {

@@ -44,7 +44,7 @@ const soakPoll = 5 * time.Millisecond
 // catchUp sets the laboratory's clock to the real one; the lock is held.
 func (l *lab) catchUp() {
 	if now := l.soak.clock.Now(); now.After(l.rt.now) {
-		l.rt.now = now
+		l.rt.setNow(now)
 	}
 }
 
@@ -146,15 +146,8 @@ func (p *producer) runReal() {
 		}
 		e := p.envelope(it)
 		l.locked(func() {
-			l.sums[it.Message] = l.sum(e.Body, e.Headers, e.ContentType, e.Extra)
-			if e.ID != "" {
-				l.names[e.ID] = it.Message
-			} else {
-				l.bodies[&e.Body[0]] = it.Message
-			}
-			l.attempts[it.Message]++
-			l.ops = append(l.ops, QueueOp{Type: EnqueueInvoke, Value: it.Message})
-			l.emit(Event{Kind: KindPut, Queue: it.Queue, Message: it.Message, Cause: l.last[it.Message]})
+			l.begins(it, &e)
+			l.emit(Event{Kind: KindPut, Queue: it.Queue, Message: it.Message, Cause: l.story(it.Message).last})
 		})
 		r, err := l.broker.Put(ctx, it.Queue, e)
 		l.locked(func() { l.answered(it, &r, err) })
@@ -166,7 +159,8 @@ func (k *worker) handleReal(ctx context.Context, d *postroom.Delivery) (err erro
 	l := k.lab
 	j := &job{worker: k, d: d, key: leaseKey{d.Queue(), d.From.Incarnation, d.Tag}}
 	l.locked(func() {
-		j.name = l.nameOf(d.ID)
+		j.story = l.storyOf(d.ID)
+		j.name = j.story.name
 		j.ctx, j.twin = l.jobContext(ctx, j), l.twinOf(j.key)
 		l.jobs[j.key] = j
 		l.checkBody(j)

@@ -53,6 +53,7 @@ type Spec struct {
 	hostedNow bool       // this run is in one
 	fresh     bool       // an actor system of its own
 	search    *explorer  // of an exhaustive search
+	room      *room      // of a campaign; nil: everything is new
 }
 
 // Run makes one run whose every choice is drawn from the seed: configuration,

@@ -42,10 +42,10 @@ type twin struct {
 	closed  bool
 
 	quarantined bool
-	past        []pastLease // by tag
 
 	book     *book
-	op       string // the call under way, and what it is about
+	filled   messages.Delivery // for differs
+	op       string            // the call under way, and what it is about
 	verb     messages.Verb
 	putting  string // the id of the put under way
 	settleBy int    // the event that caused the settle under way
@@ -66,18 +66,15 @@ type pastLease struct {
 
 // of is the past of a tag, empty while there is none.
 func (t *twin) of(tag uint64) pastLease {
-	if tag < uint64(len(t.past)) {
-		return t.past[tag]
+	if tag < uint64(len(t.book.past)) {
+		return t.book.past[tag]
 	}
 	return pastLease{}
 }
 
 // worked notes the latest event of a worker about a lease.
 func (t *twin) worked(tag uint64, event int) {
-	for uint64(len(t.past)) <= tag {
-		t.past = append(t.past, pastLease{})
-	}
-	t.past[tag].worked = event
+	t.book.pastOf(tag).worked = event
 }
 
 // foldEvery is how many calls pass between two folds of all records, which cost as
@@ -247,9 +244,9 @@ func (t *twin) differs(got *ledger.Effect, want *model.Effect) string {
 	}
 	switch got.Kind {
 	case ledger.HandedOver:
-		var d messages.Delivery
-		t.face.Fill(got, &d)
-		w := &want.Delivery
+		d, w := &t.filled, &want.Delivery
+		*d = messages.Delivery{}
+		t.face.Fill(got, d)
 		switch {
 		case got.Waiter != want.Waiter || got.Consumer != nil && got.Consumer.Tag != want.Consumer:
 			return "holder"

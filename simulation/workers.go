@@ -109,6 +109,12 @@ func (k *worker) emit(e Event) int {
 	return k.last
 }
 
+// emitOf is emit for an event of a message whose story is at hand.
+func (k *worker) emitOf(s *story, e Event) int {
+	k.last = k.lab.emitOf(s, e)
+	return k.last
+}
+
 // state says in words what it does.
 func (k *worker) state() string {
 	switch {
@@ -250,6 +256,7 @@ type job struct {
 	number      int // of its start event
 	began       time.Time
 	name        string
+	story       *story
 	d           *postroom.Delivery
 	key         leaseKey
 	last        int
@@ -344,7 +351,8 @@ func (k *worker) handle(ctx context.Context, d *postroom.Delivery) (err error) {
 		_ = l.wait("the worker's pause to end", nil, func() bool { return k.paused == 0 || l.calm })
 	}
 	key := leaseKey{d.Queue(), d.From.Incarnation, d.Tag}
-	j := &job{worker: k, name: l.nameOf(d.ID), d: d, key: key, twin: l.twinOf(key)}
+	s := l.storyOf(d.ID)
+	j := &job{worker: k, name: s.name, story: s, d: d, key: key, twin: l.twinOf(key)}
 	t := l.byQueue[d.Queue()]
 	if t != nil {
 		if n := t.book.byTag[d.Tag]; n == nil || t.source.Incarnation != d.From.Incarnation {
@@ -396,9 +404,9 @@ func (j *job) emit(kind Kind, reason string) int {
 	e.Queue, e.Message, e.Tag, e.Attempt, e.Deliveries = j.d.Queue(), j.name, j.d.Tag, j.d.Attempt, j.d.Deliveries
 	e.Reason = reason
 	if e.Cause = j.last; e.Cause == 0 {
-		e.Cause = j.worker.lab.last[j.name]
+		e.Cause = j.story.last
 	}
-	j.last = j.worker.emit(e)
+	j.last = j.worker.emitOf(j.story, e)
 	j.noteWork()
 	return j.last
 }
@@ -430,7 +438,7 @@ func (j *job) answer(err error) error {
 		_ = l.wait("later acks", nil, func() bool { return l.acks >= until || j.over || l.calm })
 	}
 	if err == nil {
-		if l.finishedBy[j.name]++; l.finishedBy[j.name] > 1 && j.over {
+		if j.story.finished++; j.story.finished > 1 && j.over {
 			l.hit(HitTwoFinish)
 		}
 	}
@@ -516,8 +524,7 @@ func (l *lab) checkBody(j *job) {
 	if _, isCopy := j.d.Headers["postroom-death-count"]; isCopy {
 		return // of a dead letter: the message with the story of its death
 	}
-	want, ours := l.sums[j.name]
-	if ours && want != l.sum(j.d.Body, j.d.Headers, j.d.ContentType, j.d.Extra) {
+	if s := j.story; s.summed && s.sum != l.sum(j.d.Body, j.d.Headers, j.d.ContentType, j.d.Extra) {
 		l.object("safety", "I6", "another body at delivery", fmt.Sprintf("%s was put with other contents than it is delivered with: body %q", j.name, j.d.Body))
 	}
 }
@@ -560,6 +567,9 @@ func (l *lab) settledBy(t *twin, verb messages.Verb, tag uint64, at time.Time, e
 			n.last = l.emit(e)
 			return
 		}
+	}
+	if err == nil {
+		return
 	}
 	var stale *messages.StaleError
 	if !errors.As(err, &stale) {

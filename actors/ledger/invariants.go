@@ -13,11 +13,10 @@ func (l *Ledger) CheckInvariants() error {
 	if l.gone == messages.ErrQueueClosed {
 		return l.checkEquation(0, 0, 0)
 	}
-	c := recount{l: l, place: l.scratch.place, held: l.scratch.held, inLine: l.scratch.inLine}
-	if c.place == nil {
-		c.place, c.held, c.inLine = make(map[*entry]string), make(map[*Consumer]int), make(map[*Consumer]bool)
-		l.scratch = scratch{c.place, c.held, c.inLine}
+	if l.scratch == nil {
+		l.scratch = &scratch{place: make(map[*entry]string), seat: make(map[*Consumer]seatCount)}
 	}
+	c := recount{l: l, scratch: l.scratch}
 	defer l.scratch.clear() // nothing gone stays reachable through it
 	for _, check := range []func() error{
 		c.containers, c.index, c.leases, c.ages, c.consumers, c.letters, c.budget, c.time,
@@ -32,23 +31,33 @@ func (l *Ledger) CheckInvariants() error {
 // scratch is the room of a recount, kept for the next: the simulation makes hundreds
 // of thousands a second. Nil until the first.
 type scratch struct {
-	place  map[*entry]string
-	held   map[*Consumer]int
-	inLine map[*Consumer]bool
+	place map[*entry]string
+	met   []*entry // the same, for going through: a map takes longer
+	lent  []*entry
+	seat  map[*Consumer]seatCount
+}
+
+// seatCount is what a recount finds of a consumer.
+type seatCount struct {
+	held   int
+	inLine bool
 }
 
 func (s *scratch) clear() {
 	clear(s.place)
-	clear(s.held)
-	clear(s.inLine)
+	clear(s.met)
+	clear(s.lent)
+	clear(s.seat)
+	s.met, s.lent = s.met[:0], s.lent[:0]
 }
+
+// lanePlaces are the lanes as places of a message.
+var lanePlaces = [...]string{"lane fresh", "lane failed", "lane interrupted"}
 
 // recount walks all containers once and notes where it met each message.
 type recount struct {
+	*scratch
 	l                      *Ledger
-	place                  map[*entry]string
-	held                   map[*Consumer]int
-	inLine                 map[*Consumer]bool
 	ready, delayed, leased int
 	bytes                  int64
 }
@@ -58,6 +67,7 @@ func (c *recount) meet(e *entry, where string, want state) error {
 		return fmt.Errorf("1: message %d is in %s and in %s", e.number, other, where)
 	}
 	c.place[e] = where
+	c.met = append(c.met, e)
 	l := c.l
 	switch {
 	case e.state != want:
@@ -146,7 +156,7 @@ func (c *recount) containers() error {
 				}
 				bytes += e.bytes()
 				count++
-				return c.meet(e, "lane "+n.String(), ready)
+				return c.meet(e, lanePlaces[n], ready)
 			})
 			if err != nil {
 				return err
@@ -176,7 +186,8 @@ func (c *recount) containers() error {
 	if err != nil {
 		return err
 	}
-	for _, e := range l.tags.all() {
+	c.lent = l.tags.appendTo(c.lent)
+	for _, e := range c.lent {
 		if err := c.meet(e, "tags", leased); err != nil {
 			return err
 		}
@@ -267,7 +278,7 @@ func (c *recount) index() error {
 		}
 	}
 	want := len(l.claims.heap)
-	for e := range c.place {
+	for _, e := range c.met {
 		if e.has(given) {
 			want++
 		}
@@ -391,7 +402,7 @@ func (c *recount) leases() error {
 func (c *recount) ages() error {
 	l := c.l
 	n, want := 0, 0
-	for e := range c.place {
+	for _, e := range c.met {
 		if e.has(aged) {
 			want++
 		}
@@ -414,14 +425,15 @@ func (c *recount) ages() error {
 
 func (c *recount) consumers() error {
 	l := c.l
-	held, inLine := c.held, c.inLine
 	var sessions map[string]int
-	for e := range c.place {
+	for _, e := range c.met {
 		if e.lease == nil {
 			continue
 		}
 		if h := e.lease.holder; h.consumer != nil {
-			held[h.consumer]++
+			s := c.seat[h.consumer]
+			s.held++
+			c.seat[h.consumer] = s
 		} else {
 			if sessions == nil {
 				sessions = map[string]int{}
@@ -437,13 +449,19 @@ func (c *recount) consumers() error {
 			return fmt.Errorf("8: session %q holds %d leases, and that is not what is counted", name, n)
 		}
 	}
+	waiting := 0 // consumers in line
 	var before *taker
 	for t := l.line.first; t != nil; before, t = t, t.next {
 		if !t.inLine || t.prev != before || (t.consumer == nil) == (t.waiter == nil) {
 			return fmt.Errorf("8: the line is broken at %q", t.name())
 		}
 		if t.consumer != nil {
-			inLine[t.consumer] = true
+			s := c.seat[t.consumer]
+			if !s.inLine {
+				waiting++
+			}
+			s.inLine = true
+			c.seat[t.consumer] = s
 		}
 	}
 	if l.line.last != before {
@@ -456,16 +474,19 @@ func (c *recount) consumers() error {
 		if s.prevSeat != left || (s.attached != (l.seats.byTag[s.Tag] == s)) || (!s.attached && s != l.seats.active) {
 			return fmt.Errorf("8: consumer %q is wrong in its seat", s.Tag)
 		}
-		if s.leases != held[s] {
-			return fmt.Errorf("8: consumer %q holds %d leases, counted as %d", s.Tag, held[s], s.leases)
+		found := c.seat[s]
+		if s.leases != found.held {
+			return fmt.Errorf("8: consumer %q holds %d leases, counted as %d", s.Tag, found.held, s.leases)
 		}
-		if want := s.attached && s.leases+s.back.len() < s.Prefetch; inLine[s] != want || s.place.inLine != want {
-			return fmt.Errorf("8: consumer %q in line: %t, has credit: %t", s.Tag, inLine[s], want)
+		if want := s.attached && s.leases+s.back.len() < s.Prefetch; found.inLine != want || s.place.inLine != want {
+			return fmt.Errorf("8: consumer %q in line: %t, has credit: %t", s.Tag, found.inLine, want)
 		}
-		delete(inLine, s)
+		if found.inLine {
+			waiting--
+		}
 	}
-	if len(inLine) > 0 {
-		return fmt.Errorf("8: %d consumers in line are not attached", len(inLine))
+	if waiting != 0 {
+		return fmt.Errorf("8: %d consumers in line are not attached", waiting)
 	}
 	ghosts := 0
 	if a := l.seats.active; a != nil && !a.attached {

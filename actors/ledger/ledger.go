@@ -101,7 +101,7 @@ type Ledger struct {
 	letters        letters
 	lettersDropped uint64 // at Close
 	spares         spares
-	scratch        scratch // of CheckInvariants
+	scratch        *scratch // of CheckInvariants
 
 	effects []Effect
 	records []Record

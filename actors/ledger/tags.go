@@ -93,17 +93,20 @@ func (t *tags) drop(no uint64, p *page) {
 }
 
 // all returns every leased message in tag order.
-func (t *tags) all() []*entry {
-	numbers := make([]uint64, 0, len(t.pages))
+func (t *tags) all() []*entry { return t.appendTo(nil) }
+
+// appendTo is all, behind what is in out.
+func (t *tags) appendTo(out []*entry) []*entry {
+	numbers := make([]uint64, 0, 8)
 	for no := range t.pages {
 		numbers = append(numbers, no)
 	}
 	slices.Sort(numbers)
-	var out []*entry
 	for _, no := range numbers {
-		for _, e := range t.pages[no].entry {
-			if e != nil {
-				out = append(out, e)
+		p, left := t.pages[no], t.pages[no].live
+		for i := 0; left > 0 && i < pageTags; i++ {
+			if e := p.entry[i]; e != nil {
+				out, left = append(out, e), left-1
 			}
 		}
 	}

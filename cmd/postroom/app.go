@@ -29,6 +29,7 @@ type app struct {
 	runner func(*runConfig, *console) runner
 
 	status int
+	after  func() // undoes what a command has set for the whole process; nil: nothing
 }
 
 // Run is the whole program. It returns the exit status and leaves no process behind.
@@ -52,6 +53,11 @@ func (a *app) run(ctx context.Context, args []string) int {
 	root.SetErr(a.stderr)
 	root.AddCommand(a.runCommand(), a.demoCommand(), a.simCommand(), a.labCommand(), a.labWorkerCommand(), newBenchCommand(a), a.versionCommand())
 
+	defer func() {
+		if a.after != nil {
+			a.after()
+		}
+	}()
 	if err := root.ExecuteContext(ctx); err != nil {
 		fmt.Fprintf(a.stderr, "postroom: %v\n", err)
 		if hint := hint(err); hint != "" {

@@ -51,6 +51,7 @@ type Model struct {
 
 	counters messages.Counters
 	effects  []Effect
+	taken    []Effect // given away by TakeEffects, and to be used again
 }
 
 type state uint8
@@ -176,11 +177,12 @@ type Effect struct {
 	Owner    *ledger.Owner
 }
 
-// TakeEffects returns the effects since it was last called, in their order.
+// TakeEffects returns the effects since it was last called, in their order. They are
+// valid until the next call.
 func (m *Model) TakeEffects() []Effect {
-	taken := m.effects
-	m.effects = nil
-	return taken
+	clear(m.taken)
+	m.taken, m.effects = m.effects, m.taken[:0]
+	return m.taken
 }
 
 func (m *Model) say(e Effect) { m.effects = append(m.effects, e) }
@@ -228,8 +230,10 @@ func (m *Model) NextEvent() (time.Time, bool) {
 			consider(e.expiry)
 		}
 	}
-	if oldest := m.oldest(); m.config.MaxAge > 0 && !oldest.IsZero() && !m.wasAlarmed {
-		consider(oldest.Add(m.config.MaxAge))
+	if m.config.MaxAge > 0 && !m.wasAlarmed {
+		if oldest := m.oldest(); !oldest.IsZero() {
+			consider(oldest.Add(m.config.MaxAge))
+		}
 	}
 	return best, !best.IsZero()
 }
@@ -294,8 +298,11 @@ func (m *Model) age() {
 func (m *Model) rearm() { m.wasAlarmed = m.wasAlarmed && m.isOld() }
 
 func (m *Model) isOld() bool {
+	if m.config.MaxAge <= 0 {
+		return false
+	}
 	oldest := m.oldest()
-	return m.config.MaxAge > 0 && !oldest.IsZero() && m.now.Sub(oldest) >= m.config.MaxAge
+	return !oldest.IsZero() && m.now.Sub(oldest) >= m.config.MaxAge
 }
 
 // NextDeadline is [ledger.Ledger.NextDeadline].
@@ -349,7 +356,7 @@ func (m *Model) put(p *ledger.Put, letter uint64) (ledger.PutResult, error) {
 		p = &q
 	}
 	if p.GivenID {
-		if number, body, taken := m.taken(p.ID, p); taken {
+		if number, body, taken := m.isTaken(p.ID, p); taken {
 			if !bytes.Equal(body, p.Body) {
 				return m.refuse(p, messages.ErrIDReused)
 			}
@@ -404,9 +411,9 @@ func (m *Model) put(p *ledger.Put, letter uint64) (ledger.PutResult, error) {
 	return ledger.PutResult{Number: e.number}, nil
 }
 
-// taken says whether the id belongs to a message, or to one that was here within
+// isTaken says whether the id belongs to a message, or to one that was here within
 // its window. What the same message left behind never blocks its redrive.
-func (m *Model) taken(id string, p *ledger.Put) (number uint64, body []byte, taken bool) {
+func (m *Model) isTaken(id string, p *ledger.Put) (number uint64, body []byte, taken bool) {
 	for _, e := range m.entries {
 		if e.put.GivenID && e.put.ID == id {
 			return e.number, e.put.Body, true
@@ -569,16 +576,18 @@ func (m *Model) HandOver(now time.Time) {
 
 // head is the first message in the order of SPEC Q12.
 func (m *Model) head() *entry {
-	if order := m.inOrder(); len(order) > 0 {
-		return order[0]
+	var first *entry
+	for _, e := range m.entries {
+		if e.state == ready && (first == nil || inOrder(e, first) < 0) {
+			first = e
+		}
 	}
-	return nil
+	return first
 }
 
-func (m *Model) inOrder() []*entry {
-	return m.sorted(ready, func(a, b *entry) int {
-		return cmp.Or(-cmp.Compare(a.priority(), b.priority()), cmp.Compare(a.lane, b.lane), cmp.Compare(a.seq, b.seq))
-	})
+// inOrder compares two ready messages by who is served first.
+func inOrder(a, b *entry) int {
+	return cmp.Or(-cmp.Compare(a.priority(), b.priority()), cmp.Compare(a.lane, b.lane), cmp.Compare(a.seq, b.seq))
 }
 
 // mayRetry counts retries and successes in the window that holds now; windows
@@ -1320,7 +1329,7 @@ func (m *Model) Purge(now time.Time) int {
 // Peek is [ledger.Ledger.Peek].
 func (m *Model) Peek(n int) []messages.Delivery {
 	var found []messages.Delivery
-	for _, e := range m.inOrder() {
+	for _, e := range m.sorted(ready, inOrder) {
 		if len(found) < n {
 			found = append(found, messages.Delivery{
 				ID: e.put.ID, Body: e.put.Body, Headers: e.put.Headers, Details: e.details(),
