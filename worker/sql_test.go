@@ -159,8 +159,9 @@ func TestAFunctionThatGoesOnAfterAFailedStatementIsATypedError(t *testing.T) {
 	assert.True(t, applied, "its key was not kept")
 }
 
-// A context that ends while the commit is on its way: the driver gives up, the server
-// does not. So the error says that it may have happened, and here it has.
+// A context that ends while the commit is on its way: the driver gives up, and whether
+// its request to cancel reaches the server before the commit is done is a race. So the
+// error says that it may have happened, and the key makes it safe to ask again.
 func TestACommitThatIsCutOffMayHaveHappened(t *testing.T) {
 	dsn := postgresSchema(t)
 	db := openPostgres(t, dsn)
@@ -204,12 +205,12 @@ func TestACommitThatIsCutOffMayHaveHappened(t *testing.T) {
 	var failed *worker.StoreError
 	require.ErrorAs(t, err, &failed)
 	assert.True(t, failed.Unknown, "%v", err)
-	assert.True(t, worker.IsRetryable(err), "the key makes it safe to ask again")
+	assert.True(t, worker.IsRetryable(err))
 
 	require.NoError(t, gate.Rollback())
 	applied, err := worker.Apply(t.Context(), s, key("a"), nil, credit)
 	require.NoError(t, err)
-	assert.False(t, applied, "the first one was committed after all")
+	t.Logf("the first was committed: %t", !applied)
 	var total int
 	require.NoError(t, db.QueryRow("SELECT total FROM account").Scan(&total))
 	assert.Equal(t, 10, total)
