@@ -14,6 +14,11 @@ import (
 // means its default.
 type RedriveConfig struct {
 	postroom.RedriveConfig
+	// SharedKeys says that the workers of To name the same Caller and Operation as those
+	// of the queue. It must be written where To is another queue: the Caller of a key is
+	// the queue unless Work.Caller names one, and then what was applied under the one
+	// would be applied again under the other.
+	SharedKeys bool
 	// Window is how long keys are kept: that of [PruneConfig]. Zero: 14 days.
 	Window time.Duration
 	// Retention is how long after its first death a letter may be redriven without
@@ -58,7 +63,7 @@ func (e *TooOldError) Hint() string {
 // clock dates "now"; nil is the machine's.
 //
 // Errors: [*TooOldError]; [*postroom.ArgumentError] if Retention is not shorter than
-// Window; as for Broker.Redrive.
+// Window, or To is another queue and SharedKeys is not set; as for Broker.Redrive.
 func Redrive(ctx context.Context, b *postroom.Broker, queue string, clock Clock, c RedriveConfig) (postroom.Redriven, error) {
 	bad := func(field, problem string) (postroom.Redriven, error) {
 		return postroom.Redriven{}, &postroom.ArgumentError{Op: "redrive", Argument: field, Problem: problem}
@@ -70,6 +75,9 @@ func Redrive(ctx context.Context, b *postroom.Broker, queue string, clock Clock,
 	or(&c.Retention, DefaultRetention)
 	if c.Retention < 0 || c.Retention >= c.Window {
 		return bad("Retention", "must be shorter than Window: keys outlive dead letters")
+	}
+	if c.To != "" && c.To != queue && !c.SharedKeys {
+		return bad("To", "must be the queue itself, unless SharedKeys says that its workers know the same keys")
 	}
 	if !c.Force {
 		if err := c.refuseOld(ctx, b, queue, orSystem(clock).Now()); err != nil {
