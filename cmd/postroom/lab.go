@@ -130,15 +130,20 @@ func (a *app) lab(ctx context.Context, c *labConfig) (status int, err error) {
 			return exitDied, err
 		}
 	}
+	return l.verdict(time.Since(began))
+}
+
+// verdict says what it came to, and returns the exit status.
+func (l *lab) verdict(took time.Duration) (status int, err error) {
 	l.report.Kills = l.kills.Load()
-	fmt.Fprintf(l.out, "%d processes killed in %s: ", l.report.Kills, time.Since(began).Round(time.Millisecond))
+	fmt.Fprintf(l.out, "%d processes killed in %s: ", l.report.Kills, took.Round(time.Millisecond))
 	if l.wrong > 0 {
 		fmt.Fprintf(l.out, "%d figures are off.\n", l.wrong)
 		status = exitDied
 	} else {
 		fmt.Fprintln(l.out, "every figure as it should be.")
 	}
-	if c.json {
+	if l.config.json {
 		text, err := json.Marshal(l.report)
 		if err != nil {
 			return exitDied, err

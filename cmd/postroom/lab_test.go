@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -56,14 +57,20 @@ func TestLabFindsWhatUnsafeWorkersDo(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.NoError(t, bank.close())
-	l := &lab{dir: dir, out: &safeBuffer{}}
+	l := &lab{config: &labConfig{json: true}, dir: dir, out: &safeBuffer{}}
 	require.NoError(t, l.look(ctx, files.bank, func(b *bankFigures) {
 		assert.EqualValues(t, 1, b.twice)
 		assert.EqualValues(t, 20, b.total)
 		l.fact("credits applied more than once", b.twice, 0)
 	}))
 	assert.Equal(t, 1, l.wrong, "a figure that is off is counted")
-	assert.Contains(t, l.out.(*safeBuffer).String(), "✗ should be 0")
+	status, err := l.verdict(time.Second)
+	require.NoError(t, err)
+	assert.Equal(t, exitDied, status, "and decides about the exit status")
+	text := l.out.(*safeBuffer).String()
+	assert.Contains(t, text, "✗ should be 0")
+	assert.Contains(t, text, "1 figures are off")
+	assert.True(t, strings.HasSuffix(text, "}\n"), "the line of JSON is still the last")
 }
 
 func TestLabStopsAtASignalAndLeavesNothing(t *testing.T) {
