@@ -425,16 +425,31 @@ func suite[T any](t *testing.T, open func(*testing.T, worker.Clock) bench[T]) {
 		require.NoError(t, err)
 		assert.Len(t, after, 1)
 
-		// Dropped, it lets what is behind it go on; retried, it goes first.
+		// Dropped, it lets what is behind it go on; retried, it goes first, with all its
+		// attempts.
 		n, err := o.Drop(t.Context(), "y1", "unknown", "x2")
 		require.NoError(t, err)
 		assert.Equal(t, 1, n)
-		delete(broken, "x1")
 		n, err = o.Retry(t.Context(), "x1")
 		require.NoError(t, err)
 		assert.Equal(t, 1, n)
-		assert.Equal(t, worker.Dispatched{Claimed: 3, Sent: 3}, dispatch(t, o))
-		assert.Equal(t, "x1 x2 y2", lines(got))
+		assert.Equal(t, worker.Dispatched{Claimed: 3, Sent: 1, Failed: 1, Freed: 1}, dispatch(t, o))
+		delete(broken, "x1")
+		clock.Step(time.Minute)
+		assert.Equal(t, worker.Dispatched{Claimed: 2, Sent: 2}, dispatch(t, o))
+		assert.Equal(t, "y2 x1 x2", lines(got))
+	})
+
+	run("FewerAttemptsThanAnIntentHasHadParkItAtItsNext", func(t *testing.T, b bench[T], clock *stepClock) {
+		away := func(context.Context, worker.Intent) error { return errors.New("away") }
+		patient := outbox(t, b, away, worker.OutboxConfig{Attempts: postroom.Unlimited, Cap: time.Second})
+		add(t, b, patient, worker.Intent{ID: "a"})
+		for range 5 {
+			assert.Equal(t, worker.Dispatched{Claimed: 1, Failed: 1}, dispatch(t, patient))
+			clock.Step(time.Second)
+		}
+		hasty := outbox(t, b, away, worker.OutboxConfig{Attempts: 3})
+		assert.Equal(t, worker.Dispatched{Claimed: 1, Parked: 1}, dispatch(t, hasty))
 	})
 
 	run("ADispatcherThatDiesBeforeTheMarkSendsAgain", func(t *testing.T, b bench[T], clock *stepClock) {

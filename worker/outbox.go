@@ -12,7 +12,9 @@ import (
 
 // Deliver hands one intent to its receiver. nil: it was taken. An error is tried again
 // after a backoff; one that is postroom.Permanent parks the intent at once. It may be
-// called twice for one intent, so the receiver must tell a repetition by the ID.
+// called twice for one intent, so the receiver must tell a repetition by the ID. A
+// panic goes through Dispatch and Run: of its batch nothing is marked, and all of it is
+// sent again when the claim has run out.
 type Deliver func(ctx context.Context, in Intent) error
 
 // Defaults of [OutboxConfig].
@@ -223,7 +225,8 @@ func (o *Outbox[T]) send(ctx, sending context.Context, clock Clock, until time.T
 		return Settled{Seq: row.Seq, To: SettledSent}
 	case ctx.Err() != nil:
 		return Settled{Seq: row.Seq, To: SettledFreed} // it was told to stop: no attempt is spent
-	case messages.IsPermanent(err), row.Attempts+1 == o.config.Attempts:
+	case messages.IsPermanent(err), o.config.Attempts != messages.Unlimited && row.Attempts+1 >= o.config.Attempts:
+		// Not ==: the row may have been tried more often already, under another configuration.
 		return Settled{Seq: row.Seq, To: SettledParked, DueAt: row.DueAt, Error: storable(err.Error())}
 	}
 	wait := backoff(o.config.Base, o.config.Cap, row.Attempts+1, o.config.Draw())
