@@ -595,6 +595,23 @@ func TestALetterWhoseLifeIsNotKnownNeedsForce(t *testing.T) {
 	})
 }
 
+// Letters are read in pages; the last of many counts as the first does.
+func TestRedriveLooksAtEveryLetter(t *testing.T) {
+	const letters = 501
+	inWorld(t, postroom.QueueConfig{}, func(w *world) {
+		w.handle(credit(), postroom.ConsumerConfig{})
+		for i := range letters {
+			w.put(fmt.Sprint(i), "-1")
+		}
+		w.Sleep(7 * 24 * time.Hour)
+		_, err := worker.Redrive(w.ctx, w.broker, "jobs", w.broker, worker.RedriveConfig{})
+		var old *worker.TooOldError
+		require.ErrorAs(t, err, &old)
+		assert.Equal(t, letters, old.Letters)
+		assert.Len(t, old.IDs, 10)
+	})
+}
+
 // A slow redrive must not reach a letter when it has become too old.
 func TestRedriveCountsTheTimeThatItsRateTakes(t *testing.T) {
 	inWorld(t, postroom.QueueConfig{}, func(w *world) {

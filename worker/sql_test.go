@@ -59,6 +59,27 @@ func TestMigrateMayBeCalledByManyAtOnceAndAgain(t *testing.T) {
 	})
 }
 
+func TestMigrateOfADatabaseThatCannotTakeTablesIsATypedError(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "work.db")
+	made := openSQLite(t, worker.SQLiteDSN(path))
+	require.NoError(t, made.Ping()) // the file is there
+	_, err := made.Exec("CREATE TABLE other (x INTEGER)")
+	require.NoError(t, err)
+	closed := openSQLite(t, worker.SQLiteDSN(path))
+	require.NoError(t, closed.Close())
+	for _, row := range []struct {
+		db   *sql.DB
+		want error
+	}{
+		{closed, worker.ErrStoreClosed},
+		{openSQLite(t, "file:"+path+"?mode=ro"), worker.ErrReadOnly},
+	} {
+		err := worker.Migrate(t.Context(), openStore(t, worker.SQLite, row.db, worker.StoreConfig{}))
+		require.ErrorIs(t, err, row.want)
+		assert.NotEmpty(t, postroom.Hint(err))
+	}
+}
+
 func TestMigrateRefusesTablesFromTheFuture(t *testing.T) {
 	both(t, func(t *testing.T, open opener, reopen func() *sql.DB) {
 		db := reopen()
