@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -71,6 +72,18 @@ func TestLabFindsWhatUnsafeWorkersDo(t *testing.T) {
 	assert.Contains(t, text, "✗ should be 0")
 	assert.Contains(t, text, "1 figures are off")
 	assert.True(t, strings.HasSuffix(text, "}\n"), "the line of JSON is still the last")
+}
+
+func TestAnExperimentThatFailsDecidesAboutTheExitStatusAndNotAboutTheOthers(t *testing.T) {
+	l := &lab{config: &labConfig{json: true}, out: &safeBuffer{}}
+	status, err := l.run(context.Background(),
+		func(context.Context) error { return errors.New("no bank") },
+		func(context.Context) error { l.report.Safe = 10; return nil })
+	require.NoError(t, err)
+	assert.Equal(t, exitDied, status)
+	text := l.out.(*safeBuffer).String()
+	assert.Contains(t, text, "✗ no bank")
+	assert.True(t, strings.HasSuffix(text, `{"unsafe":0,"safe":10,"receiver_nodedup":0,"receiver_dedup":0,"kills":0,"lost":0}`+"\n"), text)
 }
 
 func TestLabStopsAtASignalAndLeavesNothing(t *testing.T) {
