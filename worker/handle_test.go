@@ -440,6 +440,10 @@ func TestHandleRefusesWhatItCannotKeep(t *testing.T) {
 				return err
 			},
 			"redrive": func() error { _, err := worker.Redrive(w.ctx, nil, "jobs", nil, worker.RedriveConfig{}); return err },
+			"redrive max": func() error {
+				_, err := worker.Redrive(w.ctx, w.broker, "jobs", w.broker, worker.RedriveConfig{RedriveConfig: postroom.RedriveConfig{Max: -1}})
+				return err
+			},
 			"retention": func() error {
 				_, err := worker.Redrive(w.ctx, w.broker, "jobs", w.broker, worker.RedriveConfig{Window: time.Hour, Retention: time.Hour})
 				return err
@@ -593,6 +597,47 @@ func TestALetterWhoseLifeIsNotKnownNeedsForce(t *testing.T) {
 		w.Sleep(time.Minute)
 		require.ErrorIs(t, redrive(w), worker.ErrTooOld)
 	})
+}
+
+// What dies while Redrive looks at the letters was not looked at, so it is not moved.
+func TestRedriveMovesOnlyWhatItHasLookedAt(t *testing.T) {
+	between := 0
+	for seed := range uint64(50) {
+		require.NoError(t, simulation.Run(seed+1, func(s *simulation.World) {
+			w := &world{s, t, context.Background(), s.MustOpen(), nil}
+			require.NoError(t, w.broker.DeclareQueue(w.ctx, "jobs", postroom.QueueConfig{}))
+			get := func() *postroom.Delivery {
+				d, err := w.broker.Get(w.ctx, "jobs", postroom.GetConfig{})
+				require.NoError(t, err)
+				return d
+			}
+			w.put("old", "")
+			require.NoError(t, get().Reject(w.ctx, errAway))
+			w.Sleep(8 * 24 * time.Hour)
+			_, err := worker.Redrive(w.ctx, w.broker, "jobs", w.broker, worker.RedriveConfig{Force: true})
+			require.NoError(t, err)
+			old := get()
+			w.put("new", "")
+			require.NoError(t, get().Reject(w.ctx, errAway))
+
+			w.Go(func() { assert.NoError(t, old.Reject(w.ctx, errAway)) })
+			moved, err := worker.Redrive(w.ctx, w.broker, "jobs", w.broker, worker.RedriveConfig{})
+			w.Idle()
+			if err == nil {
+				between++
+				assert.Equal(t, 1, moved.Moved, "seed %d", seed+1)
+			} else {
+				require.ErrorIs(t, err, worker.ErrTooOld, "seed %d", seed+1)
+			}
+			for _, l := range w.letters() {
+				if l.ID == "old" {
+					return
+				}
+			}
+			t.Errorf("seed %d: the old letter was moved", seed+1)
+		}))
+	}
+	assert.NotZero(t, between, "else it has shown nothing")
 }
 
 // Letters are read in pages; the last of many counts as the first does.
@@ -758,6 +803,42 @@ func TestATopicIsDeliveredWhenEveryBoundQueueHasIt(t *testing.T) {
 		assert.Equal(t, 1, d.Sent)
 		assert.Equal(t, 1, w.stats().Ready, "one copy: the second is a duplicate")
 	})
+}
+
+// slowClaims is a store in which it takes a while to find out that nothing is due.
+type slowClaims struct {
+	worker.Store[*workertest.Tx]
+	clock *stepClock
+	took  time.Duration
+	at    []time.Time
+	ends  func()
+}
+
+func (s *slowClaims) ClaimIntents(context.Context, *workertest.Tx, worker.Claim) ([]worker.IntentRow, error) {
+	s.at = append(s.at, s.clock.Now())
+	s.clock.Step(s.took)
+	if len(s.at) == 3 {
+		s.ends()
+	}
+	return nil, nil
+}
+
+// Thousands of intents behind a parked one make every look at them long, and with SQLite
+// nobody else writes meanwhile.
+func TestADispatcherThatFindsNothingTakesAFifthOfTheTime(t *testing.T) {
+	for took, pause := range map[time.Duration]time.Duration{
+		0: 200 * time.Millisecond, 10 * time.Millisecond: 200 * time.Millisecond, time.Second: 4 * time.Second,
+	} {
+		clock := newStepClock()
+		ctx, cancel := context.WithCancel(t.Context())
+		s := &slowClaims{Store: workertest.NewMemory(clock), clock: clock, took: took, ends: cancel}
+		o, err := worker.NewOutbox(s, func(context.Context, worker.Intent) error { return nil }, worker.OutboxConfig{})
+		require.NoError(t, err)
+		require.NoError(t, o.Run(ctx))
+		require.Len(t, s.at, 3)
+		assert.Equal(t, took+pause, s.at[1].Sub(s.at[0]), "looks that take %s", took)
+		assert.Equal(t, took+pause, s.at[2].Sub(s.at[1]), "looks that take %s", took)
+	}
 }
 
 func TestAnOutboxRunsInVirtualTime(t *testing.T) {
