@@ -24,6 +24,7 @@ import (
 	"github.com/postroom/postroom/messages"
 	"github.com/postroom/postroom/router"
 	"github.com/postroom/postroom/supervisor"
+	"github.com/postroom/postroom/worker"
 )
 
 // The docs are held to the code: their Go is code that is compiled, and mostly run;
@@ -439,6 +440,23 @@ func TestDocsTellTheDefaults(t *testing.T) {
 		"PublisherConfig.Window":          postroom.DefaultWindow,
 		"RedriveConfig.Rate":              int(messages.DefaultRedriveRate),
 		"CollectorOptions.Timeout":        postroom.DefaultScrapeTimeout,
+		"Policy.Attempts":                 worker.DefaultAttempts,
+		"Policy.Deadline":                 worker.DefaultDeadline,
+		"Policy.Base, of a retry":         worker.DefaultBase,
+		"Policy.Cap, of a retry":          worker.DefaultCap,
+		"BudgetConfig.Tokens":             worker.DefaultBudgetTokens,
+		"BudgetConfig.PerSuccess":         worker.DefaultBudgetPerSuccess,
+		"BudgetConfig.PerSecond":          worker.DefaultBudgetPerSecond,
+		"PruneConfig.Window":              worker.DefaultWindow,
+		"Redrive's Retention":             worker.DefaultRetention,
+		"OutboxConfig.Batch":              worker.DefaultBatch,
+		"OutboxConfig.Claim":              worker.DefaultClaim,
+		"OutboxConfig.Attempts":           worker.DefaultOutboxAttempts,
+		"OutboxConfig.Base":               worker.DefaultOutboxBase,
+		"OutboxConfig.Cap":                worker.DefaultOutboxCap,
+		"OutboxConfig.Poll":               worker.DefaultPoll,
+		"Payload kept with a key":         bytesOf(worker.PayloadBytesMax),
+		"Each part of a key":              bytesOf(worker.KeyBytesMax),
 		"Policy.Base":                     restart.Base,
 		"Policy.Cap":                      restart.Cap,
 		"Policy.MaxFailures":              restart.MaxFailures,
@@ -464,7 +482,7 @@ func inWords(v any) string {
 		for _, unit := range []struct {
 			name string
 			d    time.Duration
-		}{{"min", time.Minute}, {"s", time.Second}, {"ms", time.Millisecond}} {
+		}{{"days", 24 * time.Hour}, {"min", time.Minute}, {"s", time.Second}, {"ms", time.Millisecond}} {
 			if v%unit.d == 0 {
 				return fmt.Sprintf("%d %s", v/unit.d, unit.name)
 			}

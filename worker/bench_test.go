@@ -257,3 +257,35 @@ func BenchmarkOutbox(b *testing.B) {
 		}
 	})
 }
+
+// BenchmarkClaimBehindParked measures a claim that finds nothing, because 10,000 intents
+// wait behind a parked one of their order: it has to look at each.
+func BenchmarkClaimBehindParked(b *testing.B) {
+	const behind = 10_000
+	dialects(b, func(b *testing.B, _ *sql.DB, store *worker.SQL, _ func(string) string) {
+		ctx := b.Context()
+		require.NoError(b, worker.Migrate(ctx, store))
+		o, err := worker.NewOutbox(store, func(context.Context, worker.Intent) error { return errors.New("away") }, worker.OutboxConfig{Attempts: 1})
+		require.NoError(b, err)
+		require.NoError(b, store.Transact(ctx, func(tx *sql.Tx) error {
+			for i := range behind + 1 {
+				if err := o.Add(ctx, tx, worker.Intent{ID: fmt.Sprint("event-", i), Order: "x"}); err != nil {
+					return err
+				}
+			}
+			return nil
+		}))
+		first, err := o.Dispatch(ctx)
+		require.NoError(b, err)
+		require.Equal(b, 1, first.Parked)
+		n := 0
+		for b.Loop() {
+			n++
+			d, err := o.Dispatch(ctx)
+			if err != nil || d.Claimed != 0 {
+				b.Fatalf("%+v, %v, want nothing claimed", d, err)
+			}
+		}
+		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(n)/behind, "ns/row")
+	})
+}

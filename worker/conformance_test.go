@@ -262,6 +262,11 @@ func suite[T any](t *testing.T, open func(*testing.T, worker.Clock) bench[T]) {
 				assert.False(t, worker.IsRetryable(err), what)
 				assert.NotEmpty(t, postroom.Hint(err), what)
 			}
+
+			letter := buried(t, store, func(tx T) error { return b.add(tx, 10) })
+			assert.Equal(t, postroom.MaxAttempts, letter.Reason, "it might have passed")
+			assert.Contains(t, letter.Error, broken.want.Error())
+			assert.Equal(t, [3]int64{0, 0, 0}, [3]int64{b.keys(), b.balance(), b.intents()}, "no half-done effect")
 		})
 	}
 
@@ -298,6 +303,27 @@ func suite[T any](t *testing.T, open func(*testing.T, worker.Clock) bench[T]) {
 		assert.EqualValues(t, 1, b.keys())
 		assert.False(t, apply("new"))
 		assert.True(t, apply("old-0"), "without its key it is a new operation")
+	})
+
+	together("PrunesAtOnceDoNotGetInEachOthersWay", func(t *testing.T, b bench[T]) {
+		const keys = 300
+		for i := range keys {
+			_, err := worker.Apply(t.Context(), b.store, key(fmt.Sprint(i)), nil, func(T) error { return nil })
+			require.NoError(t, err)
+		}
+		time.Sleep(time.Microsecond) // the last key is older than a nanosecond
+		var removed atomic.Int64
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				p, err := worker.Prune(t.Context(), b.store, worker.PruneConfig{Window: time.Nanosecond, Batch: 7})
+				assert.NoError(t, err)
+				removed.Add(int64(p.Keys))
+			})
+		}
+		all.Wait()
+		assert.EqualValues(t, keys, removed.Load())
+		assert.Zero(t, b.keys())
 	})
 
 	// ---- Outbox ----
@@ -399,16 +425,31 @@ func suite[T any](t *testing.T, open func(*testing.T, worker.Clock) bench[T]) {
 		require.NoError(t, err)
 		assert.Len(t, after, 1)
 
-		// Dropped, it lets what is behind it go on; retried, it goes first.
+		// Dropped, it lets what is behind it go on; retried, it goes first, with all its
+		// attempts.
 		n, err := o.Drop(t.Context(), "y1", "unknown", "x2")
 		require.NoError(t, err)
 		assert.Equal(t, 1, n)
-		delete(broken, "x1")
 		n, err = o.Retry(t.Context(), "x1")
 		require.NoError(t, err)
 		assert.Equal(t, 1, n)
-		assert.Equal(t, worker.Dispatched{Claimed: 3, Sent: 3}, dispatch(t, o))
-		assert.Equal(t, "x1 x2 y2", lines(got))
+		assert.Equal(t, worker.Dispatched{Claimed: 3, Sent: 1, Failed: 1, Freed: 1}, dispatch(t, o))
+		delete(broken, "x1")
+		clock.Step(time.Minute)
+		assert.Equal(t, worker.Dispatched{Claimed: 2, Sent: 2}, dispatch(t, o))
+		assert.Equal(t, "y2 x1 x2", lines(got))
+	})
+
+	run("FewerAttemptsThanAnIntentHasHadParkItAtItsNext", func(t *testing.T, b bench[T], clock *stepClock) {
+		away := func(context.Context, worker.Intent) error { return errors.New("away") }
+		patient := outbox(t, b, away, worker.OutboxConfig{Attempts: postroom.Unlimited, Cap: time.Second})
+		add(t, b, patient, worker.Intent{ID: "a"})
+		for range 5 {
+			assert.Equal(t, worker.Dispatched{Claimed: 1, Failed: 1}, dispatch(t, patient))
+			clock.Step(time.Second)
+		}
+		hasty := outbox(t, b, away, worker.OutboxConfig{Attempts: 3})
+		assert.Equal(t, worker.Dispatched{Claimed: 1, Parked: 1}, dispatch(t, hasty))
 	})
 
 	run("ADispatcherThatDiesBeforeTheMarkSendsAgain", func(t *testing.T, b bench[T], clock *stepClock) {
@@ -595,4 +636,30 @@ func suite[T any](t *testing.T, open func(*testing.T, worker.Clock) bench[T]) {
 		assert.Equal(t, 1, s.Sent, "what was delivered is marked although ctx has ended")
 		assert.Equal(t, 1, s.Pending)
 	})
+}
+
+// buried gives one message to a consumer on a store, and returns the dead letter that it
+// becomes.
+func buried[T any](t *testing.T, store worker.Store[T], do func(tx T) error) postroom.DeadLetter {
+	t.Helper()
+	ctx := t.Context()
+	broker, err := postroom.Open()
+	require.NoError(t, err)
+	defer func() { require.NoError(t, broker.Close(context.Background())) }()
+	require.NoError(t, broker.DeclareQueue(ctx, "jobs", postroom.QueueConfig{BackoffBase: time.Millisecond, BackoffCap: time.Millisecond}))
+	died := make(chan struct{})
+	_, err = broker.Subscribe(ctx, "$sys.dead.jobs", func(string, *postroom.Event) { close(died) })
+	require.NoError(t, err)
+	_, err = worker.Handle(ctx, broker, "jobs", store, worker.Work[T]{
+		Operation: "credit",
+		Do:        func(_ context.Context, tx T, _ *postroom.Delivery) error { return do(tx) },
+	}, postroom.ConsumerConfig{})
+	require.NoError(t, err)
+	_, err = broker.Put(ctx, "jobs", postroom.Envelope{ID: "credit-17"})
+	require.NoError(t, err)
+	<-died
+	letters, err := broker.DeadLetters(ctx, "jobs", 0, 10)
+	require.NoError(t, err)
+	require.Len(t, letters, 1)
+	return letters[0]
 }

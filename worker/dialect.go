@@ -198,6 +198,8 @@ func sqliteReason(err error) error {
 		return ErrConflict
 	case code == sqliteReadOnly || strings.Contains(text, "readonly database"):
 		return ErrReadOnly
+	case strings.Contains(text, "no transaction is active"):
+		return ErrTxEnded
 	}
 	return nil
 }
@@ -221,10 +223,17 @@ func postgresReason(err error) error {
 		}
 	case "40001", "40P01", "55P03": // serialization_failure, deadlock_detected, lock_not_available
 		return ErrConflict
-	case "25006": // read_only_sql_transaction
+	case "25006", "42501": // read_only_sql_transaction, insufficient_privilege
 		return ErrReadOnly
-	case "42501": // insufficient_privilege
-		return ErrReadOnly
+	case "25P02": // in_failed_sql_transaction
+		return ErrTxAborted
+	}
+	// The server answers such a commit with a rollback, without a state; these are the
+	// words of pgx and of pq.
+	for _, text := range []string{"commit unexpectedly resulted in rollback", "Could not complete operation in a failed transaction"} {
+		if strings.Contains(err.Error(), text) {
+			return ErrTxAborted
+		}
 	}
 	return nil
 }

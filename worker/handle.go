@@ -29,7 +29,8 @@ type Work[T any] struct {
 	Deadline func(d *postroom.Delivery) (time.Time, error)
 
 	// Do makes the change, in the transaction and through tx only. An error is tried
-	// again by the queue, up to its MaxAttempts; postroom.Permanent parks at once.
+	// again by the queue, up to its MaxAttempts; postroom.Permanent parks at once, and so
+	// does what no attempt can cure, postroom.ErrArgument and ErrLimit.
 	Do func(ctx context.Context, tx T, d *postroom.Delivery) error
 
 	// Applied, if set, is told of each delivery whose change was committed, or was
@@ -45,9 +46,10 @@ var ErrTooLate = errors.New("expired")
 // the work was not begun. Unwraps to [ErrTooLate].
 //
 // When the deadline was the envelope's ExpiresAt it is an ordinary failure, and the
-// queue, which knows that instant too, buries the message with reason expired. When it
-// was read from the payload it is postroom.Permanent: the queue cannot know, so the
-// reason is rejected and the error says expired.
+// queue, which knows that instant too, buries the message with reason expired, or
+// max_attempts if this was the last. When it was read from the payload it is
+// postroom.Permanent: the queue cannot know, so the reason is rejected. The error says
+// expired each time.
 type ExpiredError struct {
 	At, Now     time.Time
 	FromPayload bool
@@ -135,7 +137,7 @@ func handle[T any](ctx context.Context, store Store[T], w *Work[T], d *postroom.
 	applied, err := Apply(ctx, store, key, payload, func(tx T) error { return w.Do(ctx, tx, d) })
 	switch {
 	case errors.Is(err, postroom.ErrArgument), errors.Is(err, postroom.ErrLimit):
-		return postroom.Permanent(err) // an id or a body that no key can hold
+		return postroom.Permanent(err) // such as an id or a body that no key can hold
 	case err != nil:
 		return err
 	}

@@ -303,6 +303,24 @@ func TestABusinessDeadlineThatPassedBeforeTheWorkIsDeadAsExpired(t *testing.T) {
 		assert.Contains(t, letters[0].Error, "expired at")
 		assert.EqualValues(t, 1, w.store.Balance("account"), "it was not begun")
 	})
+	// On its last attempt a message dies of that first (SPEC Q15); the error still says why.
+	inWorld(t, postroom.QueueConfig{MaxAttempts: 1}, func(w *world) {
+		handler, err := worker.Handler(w.store, credit())
+		require.NoError(t, err)
+		_, err = w.broker.Put(w.ctx, "jobs", postroom.Envelope{ID: "d", Body: []byte("10"), ExpiresAt: w.Now().Add(time.Second)})
+		require.NoError(t, err)
+		d, err := w.broker.Get(w.ctx, "jobs", postroom.GetConfig{})
+		require.NoError(t, err)
+		w.Sleep(time.Second)
+		err = handler(w.ctx, d)
+		require.ErrorIs(t, err, worker.ErrTooLate)
+		require.NoError(t, d.Nack(w.ctx, err))
+		letters := w.letters()
+		require.Len(t, letters, 1)
+		assert.Equal(t, postroom.MaxAttempts, letters[0].Reason)
+		assert.Contains(t, letters[0].Error, "expired at")
+		assert.Zero(t, w.store.Balance("account"))
+	})
 	// The payload's own deadline, which only the worker can read.
 	inWorld(t, postroom.QueueConfig{}, func(w *world) {
 		work := credit()
@@ -341,6 +359,31 @@ func TestAHandlerThatNeverReturnsLeavesNoHalfDoneEffect(t *testing.T) {
 		assert.EqualValues(t, 10, w.store.Balance("account"))
 		assert.EqualValues(t, 1, w.stats().Acks)
 		assert.Empty(t, w.letters())
+	})
+}
+
+// Where no consumer's handler returns, the message does not go round for ever.
+func TestAHandlerThatNeverReturnsEndsAsADeadLetterWithTheReason(t *testing.T) {
+	inWorld(t, postroom.QueueConfig{AckTimeout: 10 * time.Second}, func(w *world) {
+		stuck := credit()
+		stuck.Do = func(_ context.Context, tx *workertest.Tx, _ *postroom.Delivery) error {
+			require.NoError(t, tx.Add("account", 1000))
+			w.World.Sleep(12 * time.Hour) // whatever happens to its context
+			return nil
+		}
+		for i := range 3 { // each gets nothing more until its handler returns
+			w.handle(stuck, postroom.ConsumerConfig{Name: fmt.Sprint("stuck-", i), HandlerTimeout: time.Minute})
+		}
+		w.put("credit-26", "10")
+		w.Sleep(time.Hour)
+		letters := w.letters()
+		require.Len(t, letters, 1)
+		assert.Equal(t, postroom.MaxAttempts, letters[0].Reason)
+		assert.Equal(t, 3, letters[0].Deliveries)
+		assert.EqualValues(t, 3, w.stats().Expiries, "by leases that ran out: a handler that is silent gives no error")
+		w.Sleep(24 * time.Hour)
+		assert.Zero(t, w.store.Balance("account"))
+		assert.Zero(t, w.store.Keys())
 	})
 }
 
@@ -397,6 +440,10 @@ func TestHandleRefusesWhatItCannotKeep(t *testing.T) {
 				return err
 			},
 			"redrive": func() error { _, err := worker.Redrive(w.ctx, nil, "jobs", nil, worker.RedriveConfig{}); return err },
+			"redrive max": func() error {
+				_, err := worker.Redrive(w.ctx, w.broker, "jobs", w.broker, worker.RedriveConfig{RedriveConfig: postroom.RedriveConfig{Max: -1}})
+				return err
+			},
 			"retention": func() error {
 				_, err := worker.Redrive(w.ctx, w.broker, "jobs", w.broker, worker.RedriveConfig{Window: time.Hour, Retention: time.Hour})
 				return err
@@ -444,6 +491,47 @@ func TestRedriveKeepsTheIdentitySoNothingIsAppliedAgain(t *testing.T) {
 		assert.Empty(t, w.letters())
 		assert.EqualValues(t, 200, w.store.Balance("account"))
 		assert.Equal(t, 20, w.store.Keys())
+	})
+}
+
+// The queue is the caller of a key, so another queue's workers would not know it.
+func TestARedriveToAnotherQueueNeedsKeysThatAreShared(t *testing.T) {
+	inWorld(t, postroom.QueueConfig{AckTimeout: time.Second}, func(w *world) {
+		require.NoError(t, w.broker.DeclareQueue(w.ctx, "repair", postroom.QueueConfig{}))
+		dying := workertest.Probe(w.store, func(p workertest.Point) {
+			if p == workertest.AfterCommit {
+				panic("killed")
+			}
+		})
+		work := credit()
+		work.Caller = "bank"
+		_, err := worker.Handle(w.ctx, w.broker, "jobs", dying, work, postroom.ConsumerConfig{})
+		require.NoError(t, err)
+		w.put("credit-27", "10")
+		w.Sleep(time.Hour)
+		require.Len(t, w.letters(), 1, "applied, and dead because its acks were lost")
+
+		c := worker.RedriveConfig{RedriveConfig: postroom.RedriveConfig{To: "repair"}}
+		_, err = worker.Redrive(w.ctx, w.broker, "jobs", w.broker, c)
+		require.ErrorIs(t, err, postroom.ErrArgument)
+		require.ErrorContains(t, err, "SharedKeys")
+		require.Len(t, w.letters(), 1, "nothing was moved")
+
+		c.SharedKeys = true
+		moved, err := worker.Redrive(w.ctx, w.broker, "jobs", w.broker, c)
+		require.NoError(t, err)
+		assert.Equal(t, 1, moved.Moved)
+		_, err = worker.Handle(w.ctx, w.broker, "repair", w.store, work, postroom.ConsumerConfig{})
+		require.NoError(t, err)
+		w.Idle()
+		s, err := w.broker.QueueStats(w.ctx, "repair")
+		require.NoError(t, err)
+		assert.EqualValues(t, 1, s.Acks)
+		assert.EqualValues(t, 10, w.store.Balance("account"))
+
+		c = worker.RedriveConfig{RedriveConfig: postroom.RedriveConfig{To: "jobs"}}
+		_, err = worker.Redrive(w.ctx, w.broker, "jobs", w.broker, c)
+		require.NoError(t, err, "its own queue by name is no other")
 	})
 }
 
@@ -508,6 +596,64 @@ func TestALetterWhoseLifeIsNotKnownNeedsForce(t *testing.T) {
 		}
 		w.Sleep(time.Minute)
 		require.ErrorIs(t, redrive(w), worker.ErrTooOld)
+	})
+}
+
+// What dies while Redrive looks at the letters was not looked at, so it is not moved.
+func TestRedriveMovesOnlyWhatItHasLookedAt(t *testing.T) {
+	between := 0
+	for seed := range uint64(50) {
+		require.NoError(t, simulation.Run(seed+1, func(s *simulation.World) {
+			w := &world{s, t, context.Background(), s.MustOpen(), nil}
+			require.NoError(t, w.broker.DeclareQueue(w.ctx, "jobs", postroom.QueueConfig{}))
+			get := func() *postroom.Delivery {
+				d, err := w.broker.Get(w.ctx, "jobs", postroom.GetConfig{})
+				require.NoError(t, err)
+				return d
+			}
+			w.put("old", "")
+			require.NoError(t, get().Reject(w.ctx, errAway))
+			w.Sleep(8 * 24 * time.Hour)
+			_, err := worker.Redrive(w.ctx, w.broker, "jobs", w.broker, worker.RedriveConfig{Force: true})
+			require.NoError(t, err)
+			old := get()
+			w.put("new", "")
+			require.NoError(t, get().Reject(w.ctx, errAway))
+
+			w.Go(func() { assert.NoError(t, old.Reject(w.ctx, errAway)) })
+			moved, err := worker.Redrive(w.ctx, w.broker, "jobs", w.broker, worker.RedriveConfig{})
+			w.Idle()
+			if err == nil {
+				between++
+				assert.Equal(t, 1, moved.Moved, "seed %d", seed+1)
+			} else {
+				require.ErrorIs(t, err, worker.ErrTooOld, "seed %d", seed+1)
+			}
+			for _, l := range w.letters() {
+				if l.ID == "old" {
+					return
+				}
+			}
+			t.Errorf("seed %d: the old letter was moved", seed+1)
+		}))
+	}
+	assert.NotZero(t, between, "else it has shown nothing")
+}
+
+// Letters are read in pages; the last of many counts as the first does.
+func TestRedriveLooksAtEveryLetter(t *testing.T) {
+	const letters = 501
+	inWorld(t, postroom.QueueConfig{}, func(w *world) {
+		w.handle(credit(), postroom.ConsumerConfig{})
+		for i := range letters {
+			w.put(fmt.Sprint(i), "-1")
+		}
+		w.Sleep(7 * 24 * time.Hour)
+		_, err := worker.Redrive(w.ctx, w.broker, "jobs", w.broker, worker.RedriveConfig{})
+		var old *worker.TooOldError
+		require.ErrorAs(t, err, &old)
+		assert.Equal(t, letters, old.Letters)
+		assert.Len(t, old.IDs, 10)
 	})
 }
 
@@ -657,6 +803,42 @@ func TestATopicIsDeliveredWhenEveryBoundQueueHasIt(t *testing.T) {
 		assert.Equal(t, 1, d.Sent)
 		assert.Equal(t, 1, w.stats().Ready, "one copy: the second is a duplicate")
 	})
+}
+
+// slowClaims is a store in which it takes a while to find out that nothing is due.
+type slowClaims struct {
+	worker.Store[*workertest.Tx]
+	clock *stepClock
+	took  time.Duration
+	at    []time.Time
+	ends  func()
+}
+
+func (s *slowClaims) ClaimIntents(context.Context, *workertest.Tx, worker.Claim) ([]worker.IntentRow, error) {
+	s.at = append(s.at, s.clock.Now())
+	s.clock.Step(s.took)
+	if len(s.at) == 3 {
+		s.ends()
+	}
+	return nil, nil
+}
+
+// Thousands of intents behind a parked one make every look at them long, and with SQLite
+// nobody else writes meanwhile.
+func TestADispatcherThatFindsNothingTakesAFifthOfTheTime(t *testing.T) {
+	for took, pause := range map[time.Duration]time.Duration{
+		0: 200 * time.Millisecond, 10 * time.Millisecond: 200 * time.Millisecond, time.Second: 4 * time.Second,
+	} {
+		clock := newStepClock()
+		ctx, cancel := context.WithCancel(t.Context())
+		s := &slowClaims{Store: workertest.NewMemory(clock), clock: clock, took: took, ends: cancel}
+		o, err := worker.NewOutbox(s, func(context.Context, worker.Intent) error { return nil }, worker.OutboxConfig{})
+		require.NoError(t, err)
+		require.NoError(t, o.Run(ctx))
+		require.Len(t, s.at, 3)
+		assert.Equal(t, took+pause, s.at[1].Sub(s.at[0]), "looks that take %s", took)
+		assert.Equal(t, took+pause, s.at[2].Sub(s.at[1]), "looks that take %s", took)
+	}
 }
 
 func TestAnOutboxRunsInVirtualTime(t *testing.T) {

@@ -89,6 +89,10 @@ var ErrPayload = errors.New("invalid payload")
 // stay as they were written (1 and 1.0 differ); of members with one name the last
 // counts. Errors: [ErrPayload], permanent, for what is not one JSON value.
 func Canonical(text []byte) ([]byte, error) {
+	if !utf8.Valid(text) {
+		// The decoder would read every bad byte as the same character.
+		return nil, messages.Permanent(fmt.Errorf("%w: not JSON: not UTF-8", ErrPayload))
+	}
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.UseNumber()
 	var value any

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"fmt"
 	"os/exec"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/worker"
 )
 
@@ -39,8 +41,11 @@ func TestPackageWorkerImportsNoDriver(t *testing.T) {
 
 // ---- a database that goes away during a commit ----
 
-// failing is a driver whose transactions end in an error.
-type failingDriver struct{ commit error }
+// failingDriver is a driver whose transactions end in an error.
+type failingDriver struct {
+	commit error
+	during func() // if set, called while a commit is on its way
+}
 
 func (f failingDriver) Connect(context.Context) (driver.Conn, error) { return f, nil }
 func (f failingDriver) Driver() driver.Driver                        { return nil }
@@ -52,8 +57,13 @@ func (f failingDriver) Exec([]driver.Value) (driver.Result, error) {
 	return driver.RowsAffected(1), nil
 }
 func (f failingDriver) Query([]driver.Value) (driver.Rows, error) { return nil, errors.ErrUnsupported }
-func (f failingDriver) Commit() error                             { return f.commit }
 func (f failingDriver) Rollback() error                           { return nil }
+func (f failingDriver) Commit() error {
+	if f.during != nil {
+		f.during()
+	}
+	return f.commit
+}
 
 type codedError struct {
 	code  int
@@ -82,8 +92,10 @@ func TestACommitWhoseAnswerIsLostIsUnknownAndOneThatWasRefusedIsNot(t *testing.T
 		{worker.Postgres, codedError{state: "57P01"}, true, nil},                 // admin_shutdown
 		{worker.Postgres, codedError{state: "40003"}, true, nil},                 // statement_completion_unknown
 		{worker.Postgres, codedError{state: "25006"}, false, worker.ErrReadOnly}, // read_only_sql_transaction
+		{worker.Postgres, errors.New("commit unexpectedly resulted in rollback"), false, worker.ErrTxAborted},
+		{worker.Postgres, errors.New("pq: Could not complete operation in a failed transaction"), false, worker.ErrTxAborted},
 	} {
-		db := sql.OpenDB(failingDriver{row.commit})
+		db := sql.OpenDB(failingDriver{commit: row.commit})
 		store := openStore(t, row.open, db, worker.StoreConfig{})
 		applied, err := worker.Apply(t.Context(), store, key("a"), nil, nothing)
 		assert.False(t, applied)
@@ -98,4 +110,39 @@ func TestACommitWhoseAnswerIsLostIsUnknownAndOneThatWasRefusedIsNot(t *testing.T
 		require.ErrorIs(t, err, row.commit)
 		require.NoError(t, db.Close())
 	}
+}
+
+// pgx sends the commit with the transaction's context, and returns that context's own
+// error when it ends before the answer.
+func TestAContextThatEndsDuringTheCommitLeavesTheOutcomeUnknown(t *testing.T) {
+	for _, row := range []struct {
+		commit  error
+		unknown bool
+	}{
+		{context.Canceled, true},
+		{fmt.Errorf("read: %w", context.DeadlineExceeded), true},
+		{codedError{state: "23505"}, false}, // the server's answer came first
+	} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		db := sql.OpenDB(failingDriver{commit: row.commit, during: func() { cancel(postroom.ErrLeaseLost) }})
+		_, err := worker.Apply(ctx, openStore(t, worker.Postgres, db, worker.StoreConfig{}), key("a"), nil, nothing)
+		var failed *worker.StoreError
+		require.ErrorAs(t, err, &failed, "%v", row.commit)
+		assert.Equal(t, row.unknown, failed.Unknown, "%v", row.commit)
+		require.ErrorIs(t, err, postroom.ErrLeaseLost)
+		require.NoError(t, db.Close())
+	}
+
+	// One that ended before the commit was sent leaves nothing.
+	ctx, cancel := context.WithCancelCause(t.Context())
+	db := sql.OpenDB(failingDriver{during: func() { t.Error("committed") }})
+	_, err := worker.Apply(ctx, openStore(t, worker.Postgres, db, worker.StoreConfig{}), key("a"), nil, func(*sql.Tx) error {
+		cancel(postroom.ErrLeaseLost)
+		return nil
+	})
+	var failed *worker.StoreError
+	require.ErrorAs(t, err, &failed)
+	assert.False(t, failed.Unknown)
+	require.ErrorIs(t, err, postroom.ErrLeaseLost)
+	require.NoError(t, db.Close())
 }

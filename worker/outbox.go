@@ -12,7 +12,9 @@ import (
 
 // Deliver hands one intent to its receiver. nil: it was taken. An error is tried again
 // after a backoff; one that is postroom.Permanent parks the intent at once. It may be
-// called twice for one intent, so the receiver must tell a repetition by the ID.
+// called twice for one intent, so the receiver must tell a repetition by the ID. A
+// panic goes through Dispatch and Run: of its batch nothing is marked, and all of it is
+// sent again when the claim has run out.
 type Deliver func(ctx context.Context, in Intent) error
 
 // Defaults of [OutboxConfig].
@@ -44,7 +46,7 @@ type OutboxConfig struct {
 	// Base and Cap bound the wait after failure k: uniform in [0, min(Cap,
 	// Base·2^(k-1))]. Zero: 1 s and 5 min.
 	Base, Cap time.Duration
-	// Poll is how long Run waits when nothing is due. Zero: 200 ms.
+	// Poll is how long Run waits when nothing is due, at least. Zero: 200 ms.
 	Poll time.Duration
 	// Draw is where the jitter comes from. nil: seeded by the operating system.
 	Draw Draw
@@ -223,14 +225,16 @@ func (o *Outbox[T]) send(ctx, sending context.Context, clock Clock, until time.T
 		return Settled{Seq: row.Seq, To: SettledSent}
 	case ctx.Err() != nil:
 		return Settled{Seq: row.Seq, To: SettledFreed} // it was told to stop: no attempt is spent
-	case messages.IsPermanent(err), row.Attempts+1 == o.config.Attempts:
+	case messages.IsPermanent(err), o.config.Attempts != messages.Unlimited && row.Attempts+1 >= o.config.Attempts:
+		// Not ==: the row may have been tried more often already, under another configuration.
 		return Settled{Seq: row.Seq, To: SettledParked, DueAt: row.DueAt, Error: storable(err.Error())}
 	}
 	wait := backoff(o.config.Base, o.config.Cap, row.Attempts+1, o.config.Draw())
 	return Settled{Seq: row.Seq, To: SettledFailed, DueAt: clock.Now().Add(wait), Error: storable(err.Error())}
 }
 
-// Run dispatches until ctx ends, and waits Poll whenever nothing is due. A database
+// Run dispatches until ctx ends, and waits Poll whenever nothing is due, or four times
+// as long as it took to find that out, if that is longer. A database
 // that fails is tried again: with a doubling wait, up to Cap, for what may pass. It
 // returns nil when ctx ends. Errors: a [*StoreError] that no waiting will cure: missing
 // tables, a closed or read-only database; [*postroom.ArgumentError].
@@ -238,14 +242,21 @@ func (o *Outbox[T]) Run(ctx context.Context) error {
 	clock := o.store.Clock()
 	failures := 0
 	for ctx.Err() == nil {
+		began := clock.Now()
 		d, err := o.Dispatch(ctx)
 		wait := time.Duration(0)
 		switch {
 		case ctx.Err() != nil:
 			return nil
 		case err == nil:
-			if failures = 0; d.Sent == 0 {
+			failures = 0
+			if d.Sent == 0 {
 				wait = o.config.Poll // nothing was due, or nobody takes it
+			}
+			if d.Claimed == 0 {
+				// Looking at many that wait behind a parked one takes long, and a database
+				// with one writer should not spend its time on that.
+				wait = max(wait, 4*clock.Now().Sub(began))
 			}
 		case lasting(err):
 			return err

@@ -14,6 +14,11 @@ import (
 // means its default.
 type RedriveConfig struct {
 	postroom.RedriveConfig
+	// SharedKeys says that the workers of To name the same Caller and Operation as those
+	// of the queue. It must be written where To is another queue: the Caller of a key is
+	// the queue unless Work.Caller names one, and then what was applied under the one
+	// would be applied again under the other.
+	SharedKeys bool
 	// Window is how long keys are kept: that of [PruneConfig]. Zero: 14 days.
 	Window time.Duration
 	// Retention is how long after its first death a letter may be redriven without
@@ -53,12 +58,13 @@ func (e *TooOldError) Hint() string {
 
 // Redrive moves dead letters back to work at a bounded rate (100/s unless set), with
 // their identity, so that what an earlier attempt applied is skipped. It refuses when
-// the keys may be gone that would do so, until the last letter has moved.
+// the keys may be gone that would do so, until the last letter has moved. It moves what
+// was dead when it looked, and without any letter it does nothing.
 //
 // clock dates "now"; nil is the machine's.
 //
 // Errors: [*TooOldError]; [*postroom.ArgumentError] if Retention is not shorter than
-// Window; as for Broker.Redrive.
+// Window, or To is another queue and SharedKeys is not set; as for Broker.Redrive.
 func Redrive(ctx context.Context, b *postroom.Broker, queue string, clock Clock, c RedriveConfig) (postroom.Redriven, error) {
 	bad := func(field, problem string) (postroom.Redriven, error) {
 		return postroom.Redriven{}, &postroom.ArgumentError{Op: "redrive", Argument: field, Problem: problem}
@@ -71,25 +77,34 @@ func Redrive(ctx context.Context, b *postroom.Broker, queue string, clock Clock,
 	if c.Retention < 0 || c.Retention >= c.Window {
 		return bad("Retention", "must be shorter than Window: keys outlive dead letters")
 	}
+	if c.Max < 0 || c.Rate < 0 {
+		return bad("Max and Rate", "must not be negative")
+	}
+	if c.To != "" && c.To != queue && !c.SharedKeys {
+		return bad("To", "must be the queue itself, unless SharedKeys says that its workers know the same keys")
+	}
 	if !c.Force {
-		if err := c.refuseOld(ctx, b, queue, orSystem(clock).Now()); err != nil {
+		seen, err := c.refuseOld(ctx, b, queue, orSystem(clock).Now())
+		if err != nil || seen == 0 {
 			return postroom.Redriven{}, err
 		}
+		// Oldest first, so that what has died meanwhile, and was not looked at, stays.
+		c.Max = seen
 	}
 	return b.Redrive(ctx, queue, c.RedriveConfig)
 }
 
-// refuseOld looks at the letters that the redrive would move.
-func (c *RedriveConfig) refuseOld(ctx context.Context, b *postroom.Broker, queue string, now time.Time) error {
+// refuseOld looks at the letters that the redrive would move, and counts them.
+func (c *RedriveConfig) refuseOld(ctx context.Context, b *postroom.Broker, queue string, now time.Time) (seen int, err error) {
 	const page = 500
 	rate := c.Rate
 	or(&rate, messages.DefaultRedriveRate)
 	old := &TooOldError{Queue: queue}
-	seen, after := 0, uint64(0)
+	after := uint64(0)
 	for {
 		letters, err := b.DeadLetters(ctx, queue, after, page)
 		if err != nil {
-			return err
+			return seen, err
 		}
 		for i := range letters {
 			if c.Max > 0 && seen == c.Max {
@@ -114,9 +129,9 @@ func (c *RedriveConfig) refuseOld(ctx context.Context, b *postroom.Broker, queue
 		after = letters[len(letters)-1].Number
 	}
 	if old.Letters > 0 {
-		return old
+		return seen, old
 	}
-	return nil
+	return seen, nil
 }
 
 // tooOld reports whether a letter's key may be gone when it moves, and when it first died.

@@ -269,6 +269,14 @@ func TestBudgetRefillsWithSuccessesAndTime(t *testing.T) {
 	clock.Step(100 * time.Millisecond)
 	assert.True(t, full.Spend(clock.Now()))
 
+	// Time that was worth less than a token stays owed.
+	b = budget(t, worker.BudgetConfig{Tokens: 2, PerSuccess: worker.None, PerSecond: 0.5})
+	spend(true, true, false)
+	clock.Step(3 * time.Second)
+	spend(true, false)
+	clock.Step(time.Second)
+	spend(true, false)
+
 	// Asking often gives no more than asking seldom.
 	b = budget(t, worker.BudgetConfig{Tokens: 2, PerSuccess: worker.None, PerSecond: 0.5})
 	spend(true, true, false)
@@ -280,6 +288,18 @@ func TestBudgetRefillsWithSuccessesAndTime(t *testing.T) {
 		}
 	}
 	assert.Equal(t, 18, n, "37 s at one token in two")
+}
+
+func TestEachOperationThatSucceedsPutsItsShareBack(t *testing.T) {
+	clock, calls := newStepClock(), 0
+	b := budget(t, worker.BudgetConfig{Tokens: 1, PerSuccess: 0.5, PerSecond: worker.None})
+	policy := worker.Policy{Attempts: 2, Clock: clock}
+	stopped(t, worker.Retry(t.Context(), policy, b, failing(&calls)), worker.ErrAttempts)
+	for range 2 {
+		assert.Less(t, b.Stats(clock.Now()).Tokens, 1.0)
+		require.NoError(t, worker.Retry(t.Context(), policy, b, func(context.Context, int) error { return nil }))
+	}
+	assert.InDelta(t, 1, b.Stats(clock.Now()).Tokens, 0)
 }
 
 func TestBudgetIsSharedByConcurrentCallers(t *testing.T) {

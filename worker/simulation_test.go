@@ -56,16 +56,25 @@ func bank(safe bool) simulation.Spec {
 		noHeartbeat := simulation.Choose(w, "heartbeat off", false, true) && config.AckTimeout > time.Second
 
 		// at crashes, if the plan says so, where the store is at a boundary.
-		at := func(ctx context.Context, id string, store *workertest.Memory) worker.Store[*workertest.Tx] {
-			return workertest.Probe(store, func(p workertest.Point) { _ = boundaries.Do(ctx, id, string(p)) })
+		crashed := map[string]int{}
+		at := func(ctx context.Context, who, id string, store *workertest.Memory) worker.Store[*workertest.Tx] {
+			return workertest.Probe(store, func(p workertest.Point) {
+				defer func() {
+					if value := recover(); value != nil {
+						crashed[who+" "+string(p)]++
+						panic(value)
+					}
+				}()
+				_ = boundaries.Do(ctx, id, string(p))
+			})
 		}
 		outbox := func(ctx context.Context, id string) (*worker.Outbox[*workertest.Tx], error) {
-			return worker.NewOutbox(at(ctx, id, ours), worker.ToQueue(w.Broker(), "mail"),
+			return worker.NewOutbox(at(ctx, "dispatcher", id, ours), worker.ToQueue(w.Broker(), "mail"),
 				worker.OutboxConfig{Claim: 2 * time.Second, Batch: 3, Attempts: postroom.Unlimited, Base: 100 * time.Millisecond, Cap: time.Second, Draw: noDraw})
 		}
 		apply := func(operation string, store *workertest.Memory, then func(ctx context.Context, tx *workertest.Tx, d *postroom.Delivery) error) postroom.Handler {
 			return func(ctx context.Context, d *postroom.Delivery) error {
-				store := at(ctx, d.ID, store)
+				store := at(ctx, "worker", d.ID, store)
 				change := func(ctx context.Context, tx *workertest.Tx, d *postroom.Delivery) error {
 					if err := tx.Add(d.ID, 1); err != nil {
 						return err
@@ -145,6 +154,12 @@ func bank(safe bool) simulation.Spec {
 		w.Sometimes("a crash after the effect, before the ack", func(v simulation.View) bool {
 			return v.Hits(simulation.HitCrashAfterEffect) > 0
 		})
+		for _, where := range []string{
+			"worker " + string(workertest.BeforeCommit), "worker " + string(workertest.AfterCommit),
+			"dispatcher " + string(workertest.AfterCommit), "dispatcher " + string(workertest.BeforeMark),
+		} {
+			w.Sometimes("crash: "+where, func(simulation.View) bool { return crashed[where] > 0 })
+		}
 		w.Sometimes("a receiver was told", func(simulation.View) bool { return theirs.Keys() > 0 || !safe })
 		w.Calm(time.Hour, simulation.Drained(jobs, mail, ticks))
 	}}

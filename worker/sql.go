@@ -82,27 +82,32 @@ func (s *SQL) transact(ctx context.Context, options *sql.TxOptions, fn func(tx *
 	}
 	committing := false
 	defer func() {
-		if !committing { // fn failed or panicked
+		if !committing { // fn failed or panicked, or its context has ended
 			_ = tx.Rollback() // if that fails the connection is gone, and the transaction with it
 		}
 	}()
 	if err := fn(tx); err != nil {
 		return err
 	}
+	if ctx.Err() != nil {
+		return s.wrap(ctx, "commit", context.Cause(ctx)) // nothing was sent yet
+	}
 	committing = true
 	err = tx.Commit()
 	if err == nil {
 		return nil
 	}
-	ended := ctx.Err() != nil // then database/sql has rolled back
 	failed := s.wrap(ctx, "commit", err)
 	switch {
-	case ended && (errors.Is(err, sql.ErrTxDone) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)):
-	case errors.Is(err, sql.ErrTxDone):
-		failed.Reason, failed.Unknown = ErrTxEnded, true
-	default:
-		// A server that gives a reason has rolled back. Without one nobody knows.
+	case !errors.Is(err, sql.ErrTxDone):
+		// A server that gives a reason has rolled back. Without one nobody knows; nor if
+		// the context ended now: the driver may have sent the commit before it gave up.
 		failed.Unknown = failed.Reason == nil && !s.dialect.refused(err)
+	case ctx.Err() == nil:
+		failed.Reason = ErrTxEnded
+	}
+	if failed.Reason == ErrTxEnded {
+		failed.Unknown = true
 	}
 	return failed
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"os"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -58,6 +59,27 @@ func TestMigrateMayBeCalledByManyAtOnceAndAgain(t *testing.T) {
 	})
 }
 
+func TestMigrateOfADatabaseThatCannotTakeTablesIsATypedError(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "work.db")
+	made := openSQLite(t, worker.SQLiteDSN(path))
+	require.NoError(t, made.Ping()) // the file is there
+	_, err := made.Exec("CREATE TABLE other (x INTEGER)")
+	require.NoError(t, err)
+	closed := openSQLite(t, worker.SQLiteDSN(path))
+	require.NoError(t, closed.Close())
+	for _, row := range []struct {
+		db   *sql.DB
+		want error
+	}{
+		{closed, worker.ErrStoreClosed},
+		{openSQLite(t, "file:"+path+"?mode=ro"), worker.ErrReadOnly},
+	} {
+		err := worker.Migrate(t.Context(), openStore(t, worker.SQLite, row.db, worker.StoreConfig{}))
+		require.ErrorIs(t, err, row.want)
+		assert.NotEmpty(t, postroom.Hint(err))
+	}
+}
+
 func TestMigrateRefusesTablesFromTheFuture(t *testing.T) {
 	both(t, func(t *testing.T, open opener, reopen func() *sql.DB) {
 		db := reopen()
@@ -108,6 +130,111 @@ func TestAFunctionThatCommitsByItselfIsATypedError(t *testing.T) {
 			assert.True(t, worker.IsRetryable(err), "the key makes it safe to ask again")
 		}
 	})
+}
+
+// The same as text instead of by the methods: SQLite says at the commit that there is
+// no transaction any more.
+func TestAFunctionThatSendsCommitAsTextIsNoticedBySQLite(t *testing.T) {
+	s := openStore(t, worker.SQLite, openSQLite(t, worker.SQLiteDSN(filepath.Join(t.TempDir(), "work.db"))), worker.StoreConfig{})
+	require.NoError(t, worker.Migrate(t.Context(), s))
+	for _, text := range []string{"COMMIT", "ROLLBACK"} {
+		_, err := worker.Apply(t.Context(), s, key(text), nil, func(tx *sql.Tx) error {
+			_, err := tx.Exec(text)
+			return err
+		})
+		require.ErrorIs(t, err, worker.ErrTxEnded, text)
+		var failed *worker.StoreError
+		require.ErrorAs(t, err, &failed)
+		assert.True(t, failed.Unknown, "after a COMMIT it has happened, after a ROLLBACK it has not")
+	}
+}
+
+// PostgreSQL answers the commit of a transaction in which a statement failed with a
+// rollback. Nothing has happened, whatever the function returned.
+func TestAFunctionThatGoesOnAfterAFailedStatementIsATypedError(t *testing.T) {
+	s := openStore(t, worker.Postgres, openPostgres(t, postgresSchema(t)), worker.StoreConfig{})
+	require.NoError(t, worker.Migrate(t.Context(), s))
+	outbox, err := worker.NewOutbox(s, nil, worker.OutboxConfig{})
+	require.NoError(t, err)
+	fail := func(tx *sql.Tx) {
+		_, err := tx.Exec("SELECT 1 / 0")
+		require.Error(t, err)
+	}
+	for what, fn := range map[string]func(tx *sql.Tx) error{
+		"returns nil": func(tx *sql.Tx) error { fail(tx); return nil },
+		"adds an intent": func(tx *sql.Tx) error {
+			fail(tx)
+			return outbox.Add(t.Context(), tx, worker.Intent{ID: "a"})
+		},
+	} {
+		applied, err := worker.Apply(t.Context(), s, key("a"), nil, fn)
+		assert.False(t, applied, what)
+		require.ErrorIs(t, err, worker.ErrTxAborted, what)
+		var failed *worker.StoreError
+		require.ErrorAs(t, err, &failed, what)
+		assert.False(t, failed.Unknown, what)
+		assert.NotEmpty(t, postroom.Hint(err), what)
+	}
+	applied, err := worker.Apply(t.Context(), s, key("a"), nil, nothing)
+	require.NoError(t, err)
+	assert.True(t, applied, "its key was not kept")
+}
+
+// A context that ends while the commit is on its way: the driver gives up, and whether
+// its request to cancel reaches the server before the commit is done is a race. So the
+// error says that it may have happened, and the key makes it safe to ask again.
+func TestACommitThatIsCutOffMayHaveHappened(t *testing.T) {
+	dsn := postgresSchema(t)
+	db := openPostgres(t, dsn)
+	s := openStore(t, worker.Postgres, db, worker.StoreConfig{})
+	require.NoError(t, worker.Migrate(t.Context(), s))
+	// A deferred trigger runs at the commit, and waits there for a lock.
+	pid := os.Getpid()
+	for _, statement := range []string{
+		"CREATE TABLE account (id INTEGER PRIMARY KEY, total BIGINT NOT NULL)",
+		"INSERT INTO account VALUES (1, 0)",
+		fmt.Sprintf("CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_advisory_xact_lock(%d, 5); RETURN NULL; END $$", pid),
+		"CREATE CONSTRAINT TRIGGER waits AFTER UPDATE ON account DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION wait()",
+	} {
+		_, err := db.Exec(statement)
+		require.NoError(t, err)
+	}
+	gate, err := db.Begin()
+	require.NoError(t, err)
+	defer func() { _ = gate.Rollback() }() // a failure on the way must not leave it shut
+	_, err = gate.Exec("SELECT pg_advisory_xact_lock($1, 5)", pid)
+	require.NoError(t, err)
+
+	ctx, cancel := context.WithCancelCause(t.Context())
+	credit := func(tx *sql.Tx) error {
+		_, err := tx.Exec("UPDATE account SET total = total + 10")
+		return err
+	}
+	result := make(chan error, 1)
+	go func() {
+		_, err := worker.Apply(ctx, s, key("a"), nil, credit)
+		result <- err
+	}()
+	require.Eventually(t, func() bool {
+		var n int
+		require.NoError(t, db.QueryRow("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = $1 AND NOT granted", pid).Scan(&n))
+		return n == 1
+	}, time.Minute, time.Millisecond, "the commit waits")
+	cancel(postroom.ErrLeaseLost)
+	err = <-result
+	require.ErrorIs(t, err, postroom.ErrLeaseLost)
+	var failed *worker.StoreError
+	require.ErrorAs(t, err, &failed)
+	assert.True(t, failed.Unknown, "%v", err)
+	assert.True(t, worker.IsRetryable(err))
+
+	require.NoError(t, gate.Rollback())
+	applied, err := worker.Apply(t.Context(), s, key("a"), nil, credit)
+	require.NoError(t, err)
+	t.Logf("the first was committed: %t", !applied)
+	var total int
+	require.NoError(t, db.QueryRow("SELECT total FROM account").Scan(&total))
+	assert.Equal(t, 10, total)
 }
 
 // Even if the embedder's DSN asks for deferred transactions, Apply's first statement
@@ -287,7 +414,7 @@ func TestCanonicalTextsAreTheSameBytes(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, got, again)
 	}
-	for _, bad := range []string{``, `{`, `{} {}`, `{"a":1}x`, `nul`} {
+	for _, bad := range []string{``, `{`, `{} {}`, `{"a":1}x`, `nul`, "\"\xff\""} {
 		_, err := worker.Canonical([]byte(bad))
 		require.ErrorIs(t, err, worker.ErrPayload, bad)
 	}

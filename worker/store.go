@@ -55,7 +55,8 @@ type Store[T any] interface {
 	PruneIntents(ctx context.Context, tx T, before time.Time, limit int) (int, error)
 }
 
-// Reasons of a [StoreError], for errors.Is. Each of them leaves nothing half done.
+// Reasons of a [StoreError], for errors.Is. Each of them but ErrTxEnded means that
+// nothing has happened.
 var (
 	// ErrNoTables: Migrate was not called, or for another database.
 	ErrNoTables = errors.New("the tables of package worker are missing")
@@ -66,7 +67,12 @@ var (
 	// ErrConflict: another transaction was in the way for too long, or came first.
 	// [Retryable].
 	ErrConflict = errors.New("database is busy with another transaction")
-	// ErrTxEnded: the function committed or rolled back by itself.
+	// ErrTxAborted: a statement failed and the function went on. PostgreSQL then takes
+	// no other statement and turns the commit into a rollback.
+	ErrTxAborted = errors.New("a statement failed and the function went on")
+	// ErrTxEnded: the function committed or rolled back by itself, and nobody knows
+	// which. It is noticed of tx.Commit and tx.Rollback; of a COMMIT sent as text by
+	// SQLite only.
 	ErrTxEnded = errors.New("the function ended the transaction itself")
 )
 
@@ -115,6 +121,8 @@ func (e *StoreError) Hint() string {
 		return "close the database after the workers have ended"
 	case ErrConflict:
 		return "try again; if it is often so, shorten the transactions or raise the busy timeout"
+	case ErrTxAborted:
+		return "return the error of the statement that failed, or undo it with a savepoint"
 	case ErrTxEnded:
 		return "return nil or an error instead of calling Commit or Rollback"
 	}

@@ -121,24 +121,38 @@ func (a *app) lab(ctx context.Context, c *labConfig) (status int, err error) {
 	}
 	defer func() { _ = l.broker.Close(ctx) }() // its handlers have returned
 
+	return l.run(ctx, l.unsafe, l.safe, l.receiver, l.admission, l.underFire)
+}
+
+// run does one experiment after the other. One that cannot be brought to its figures
+// counts as one that is off, and the others are still done: each stands alone.
+func (l *lab) run(ctx context.Context, experiments ...func(context.Context) error) (status int, err error) {
 	began := time.Now()
-	for _, experiment := range []func(context.Context) error{l.unsafe, l.safe, l.receiver, l.admission, l.underFire} {
-		if err := experiment(ctx); err != nil {
-			if errors.Is(err, errLabInterrupted) || errors.Is(context.Cause(ctx), errLabInterrupted) {
-				return exitInterrupted, nil
-			}
-			return exitDied, err
+	for _, experiment := range experiments {
+		err := experiment(ctx)
+		switch {
+		case err == nil:
+		case errors.Is(err, errLabInterrupted) || errors.Is(context.Cause(ctx), errLabInterrupted):
+			return exitInterrupted, nil
+		default:
+			l.wrong++
+			fmt.Fprintf(l.out, "   ✗ %v\n", err)
 		}
 	}
+	return l.verdict(time.Since(began))
+}
+
+// verdict says what it came to, and returns the exit status.
+func (l *lab) verdict(took time.Duration) (status int, err error) {
 	l.report.Kills = l.kills.Load()
-	fmt.Fprintf(l.out, "%d processes killed in %s: ", l.report.Kills, time.Since(began).Round(time.Millisecond))
+	fmt.Fprintf(l.out, "%d processes killed in %s: ", l.report.Kills, took.Round(time.Millisecond))
 	if l.wrong > 0 {
 		fmt.Fprintf(l.out, "%d figures are off.\n", l.wrong)
 		status = exitDied
 	} else {
 		fmt.Fprintln(l.out, "every figure as it should be.")
 	}
-	if c.json {
+	if l.config.json {
 		text, err := json.Marshal(l.report)
 		if err != nil {
 			return exitDied, err

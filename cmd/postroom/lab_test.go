@@ -3,10 +3,12 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -56,14 +58,32 @@ func TestLabFindsWhatUnsafeWorkersDo(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.NoError(t, bank.close())
-	l := &lab{dir: dir, out: &safeBuffer{}}
+	l := &lab{config: &labConfig{json: true}, dir: dir, out: &safeBuffer{}}
 	require.NoError(t, l.look(ctx, files.bank, func(b *bankFigures) {
 		assert.EqualValues(t, 1, b.twice)
 		assert.EqualValues(t, 20, b.total)
 		l.fact("credits applied more than once", b.twice, 0)
 	}))
 	assert.Equal(t, 1, l.wrong, "a figure that is off is counted")
-	assert.Contains(t, l.out.(*safeBuffer).String(), "✗ should be 0")
+	status, err := l.verdict(time.Second)
+	require.NoError(t, err)
+	assert.Equal(t, exitDied, status, "and decides about the exit status")
+	text := l.out.(*safeBuffer).String()
+	assert.Contains(t, text, "✗ should be 0")
+	assert.Contains(t, text, "1 figures are off")
+	assert.True(t, strings.HasSuffix(text, "}\n"), "the line of JSON is still the last")
+}
+
+func TestAnExperimentThatFailsDecidesAboutTheExitStatusAndNotAboutTheOthers(t *testing.T) {
+	l := &lab{config: &labConfig{json: true}, out: &safeBuffer{}}
+	status, err := l.run(context.Background(),
+		func(context.Context) error { return errors.New("no bank") },
+		func(context.Context) error { l.report.Safe = 10; return nil })
+	require.NoError(t, err)
+	assert.Equal(t, exitDied, status)
+	text := l.out.(*safeBuffer).String()
+	assert.Contains(t, text, "✗ no bank")
+	assert.True(t, strings.HasSuffix(text, `{"unsafe":0,"safe":10,"receiver_nodedup":0,"receiver_dedup":0,"kills":0,"lost":0}`+"\n"), text)
 }
 
 func TestLabStopsAtASignalAndLeavesNothing(t *testing.T) {
