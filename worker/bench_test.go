@@ -185,7 +185,7 @@ func BenchmarkOutbox(b *testing.B) {
 			}
 			at := now.UnixNano()
 			read := func() error {
-				found, err := tx.QueryContext(ctx, claim, name, now.Add(time.Minute).UnixNano(), "theirs", at, at, at, at, batch)
+				found, err := tx.QueryContext(ctx, claim, name, now.Add(time.Minute).UnixNano(), "theirs", at, at, "theirs", at, at, batch)
 				if err != nil {
 					return err
 				}

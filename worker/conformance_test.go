@@ -395,6 +395,20 @@ func suite[T any](t *testing.T, open func(*testing.T, worker.Clock) bench[T]) {
 		assert.Equal(t, "y1 free x1 x2 x3", lines(got))
 	})
 
+	run("AnIntentFromAClockThatIsAheadIsSentAndNotOvertaken", func(t *testing.T, b bench[T], clock *stepClock) {
+		var got []string
+		o := outbox(t, b, func(_ context.Context, in worker.Intent) error {
+			got = append(got, in.ID)
+			return nil
+		}, worker.OutboxConfig{})
+		clock.Step(time.Hour)
+		add(t, b, o, worker.Intent{ID: "x1", Order: "x"})
+		clock.Step(-time.Hour)
+		add(t, b, o, worker.Intent{ID: "x2", Order: "x"})
+		assert.Equal(t, worker.Dispatched{Claimed: 2, Sent: 2}, dispatch(t, o))
+		assert.Equal(t, "x1 x2", lines(got))
+	})
+
 	run("AnIntentStuckBeyondItsAttemptsIsParkedWithItsError", func(t *testing.T, b bench[T], clock *stepClock) {
 		var got []string
 		calls := 0

@@ -97,7 +97,7 @@ func schema(bytes, number, instant string) []string {
 			error TEXT NOT NULL DEFAULT '', done_at INSTANT NOT NULL DEFAULT 0,
 			UNIQUE (outbox, id))`,
 		`CREATE INDEX IF NOT EXISTS postroom_outbox_pending ON postroom_outbox (outbox, seq) WHERE state = 0`,
-		`CREATE INDEX IF NOT EXISTS postroom_outbox_order ON postroom_outbox (outbox, order_key, seq) WHERE state <> 1`,
+		`CREATE INDEX IF NOT EXISTS postroom_outbox_touched ON postroom_outbox (outbox, order_key, seq) WHERE ` + touched,
 		`CREATE INDEX IF NOT EXISTS postroom_outbox_sent ON postroom_outbox (done_at) WHERE state = 1`,
 	}
 	for i := range list {
@@ -105,6 +105,11 @@ func schema(bytes, number, instant string) []string {
 	}
 	return list
 }
+
+// touched are the intents that were handed to a dispatcher and are not sent. Only they
+// can hold back others, and there are few of them: those under way, those that failed,
+// those parked. The planner finds their index by these very words.
+const touched = `state <> 1 AND (state = 2 OR claim <> '' OR attempts > 0)`
 
 // statements are the texts of one dialect, bound.
 type statements struct {
@@ -132,13 +137,20 @@ func newStatements(d dialect) statements {
 		// A row with an order waits while an earlier one of that order is not sent and
 		// cannot come in the same claim: it is parked, not yet due, or somebody else's.
 		// Earlier ones that can come do so, being first in the order of seq.
+		//
+		// Those that hold back are found once for all rows, and not for each row by a
+		// subquery: planners take that for cheap, and then walk through all that was ever
+		// sent for each row. What was never tried is due whatever its due_at says, so that
+		// a clock that is ahead lets nothing overtake.
 		claim: `UPDATE postroom_outbox SET claim = ?, claimed_until = ? WHERE seq IN (
 			SELECT o.seq FROM postroom_outbox o
-			WHERE o.outbox = ? AND o.state = 0 AND o.due_at <= ? AND o.claimed_until <= ?
-				AND (o.order_key = '' OR NOT EXISTS (
-					SELECT 1 FROM postroom_outbox p
-					WHERE p.outbox = o.outbox AND p.order_key = o.order_key AND p.seq < o.seq AND p.state <> 1
-						AND (p.state = 2 OR p.due_at > ? OR p.claimed_until > ?)))
+			LEFT JOIN (
+				SELECT order_key, min(seq) AS first FROM postroom_outbox
+				WHERE outbox = ? AND order_key <> '' AND ` + touched + `
+					AND (state = 2 OR (attempts > 0 AND due_at > ?) OR claimed_until > ?)
+				GROUP BY order_key) held ON held.order_key = o.order_key AND held.first < o.seq
+			WHERE o.outbox = ? AND o.state = 0 AND (o.attempts = 0 OR o.due_at <= ?) AND o.claimed_until <= ?
+				AND held.first IS NULL
 			ORDER BY o.seq LIMIT ?)
 			RETURNING ` + intentColumns,
 		sent: `UPDATE postroom_outbox SET state = 1, done_at = ?, claim = '', claimed_until = 0, error = ''

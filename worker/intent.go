@@ -51,14 +51,14 @@ type IntentRow struct {
 	Seq      int64 // the order in which they were added
 	Outbox   string
 	AddedAt  time.Time
-	DueAt    time.Time // not to be sent before
+	DueAt    time.Time // not to be tried again before
 	Attempts int       // failed ones
 	Error    string    // of the last
 }
 
 // Claim gives intents to one dispatcher until an instant, like a lease: who does not
-// mark them in time loses them. An intent is free when its due instant has come and no
-// claim on it runs. One with an Order is given only if everything added before it with
+// mark them in time loses them. An intent is free when it was never tried, or its due
+// instant has come, and no claim on it runs. One with an Order is given only if everything added before it with
 // that Order is sent, or given by the same claim.
 type Claim struct {
 	Outbox     string

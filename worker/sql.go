@@ -211,7 +211,8 @@ func (s *SQL) ClaimIntents(ctx context.Context, tx *sql.Tx, c Claim) ([]IntentRo
 		}
 	}
 	now := c.Now.UnixNano()
-	rows, err := tx.QueryContext(ctx, s.text.claim, c.Name, c.Until.UnixNano(), c.Outbox, now, now, now, now, c.Limit)
+	rows, err := tx.QueryContext(ctx, s.text.claim,
+		c.Name, c.Until.UnixNano(), c.Outbox, now, now, c.Outbox, now, now, c.Limit)
 	if err != nil {
 		return nil, s.wrap(ctx, "claim intents", err)
 	}

@@ -324,7 +324,7 @@ func (m *Memory) ClaimIntents(_ context.Context, tx *Tx, c worker.Claim) ([]work
 		if in.Outbox != c.Outbox || in.state == worker.IntentSent {
 			continue
 		}
-		free := in.state == worker.IntentPending && !in.DueAt.After(c.Now) && !in.claimedUntil.After(c.Now)
+		free := in.state == worker.IntentPending && (in.Attempts == 0 || !in.DueAt.After(c.Now)) && !in.claimedUntil.After(c.Now)
 		if !free || behind[in.Order] {
 			behind[in.Order] = in.Order != ""
 			continue
