@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/postroom/postroom/actors"
+	"github.com/postroom/postroom/actors/ledger"
 	"github.com/postroom/postroom/internal/actorkit"
 	"github.com/postroom/postroom/messages"
 )
@@ -51,17 +52,13 @@ func (b *Broker) PutBatch(ctx context.Context, queue string, batch []Envelope) (
 	if len(batch) == 0 {
 		return nil, &ArgumentError{Op: "put", Argument: "batch", Problem: "must not be empty"}
 	}
-	m := &actors.PutBatch{Given: make([]bool, len(batch))}
-	m.Envelopes = make([]Envelope, len(batch))
-	copy(m.Envelopes, batch)
-	for i := range m.Envelopes {
-		e := &m.Envelopes[i]
+	m := &actors.PutBatch{Puts: make([]ledger.Put, len(batch))}
+	for i := range batch {
+		e := &batch[i]
 		if b.core.Limits.Check("put", e) != nil {
 			return nil, b.core.Limits.Check(fmt.Sprintf("put batch[%d]", i), e) // says which
 		}
-		if m.Given[i] = e.ID != ""; !m.Given[i] {
-			e.ID = b.core.NewID()
-		}
+		q.Prepare(&m.Puts[i], e)
 	}
 	a, err := b.core.AskAt(ctx, "put", q, m)
 	if err != nil {
@@ -147,12 +144,7 @@ func (p *Publisher) Put(ctx context.Context, e Envelope) (string, error) {
 		p.window.Withdraw(1)
 		return "", ErrBrokerClosed
 	}
-	given := e.ID != ""
-	if !given {
-		e.ID = core.NewID()
-	}
-	p.window.Post(&e, given)
-	return e.ID, nil
+	return p.window.Post(&e), nil
 }
 
 // Flush waits until every put sent so far was accepted or refused, and returns the

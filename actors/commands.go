@@ -22,10 +22,10 @@ type (
 		past  *ledger.Past // of a letter that comes from another queue (SPEC R8)
 	}
 
-	// PutBatch is messages.PutBatch from the door, with the ids made.
+	// PutBatch is messages.PutBatch with the ids made.
 	PutBatch struct {
-		messages.PutBatch
-		Given []bool
+		messages.Asked
+		Puts []ledger.Put
 	}
 
 	// CancelGet takes a waiting Get out of line (SPEC C6).

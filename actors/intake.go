@@ -116,18 +116,30 @@ func (in *intake) next() *arrival {
 	return in.now
 }
 
-// Post sends a put on its way; it must have entered the window.
-func (w *Window) Post(e *messages.Envelope, given bool) {
-	p := ledger.NewPut(e, given)
+// Prepare makes the put of an envelope ready for the queue, and its id where the
+// caller gave none. What it does here the queue need not, which has more to do than
+// those who put.
+func (q *Queue) Prepare(p *ledger.Put, e *messages.Envelope) {
+	*p = ledger.NewPut(e, e.ID != "")
+	if p.GivenID {
+		p.Hash = q.work.ledger.Hash(e.ID)
+	} else {
+		p.ID = q.work.broker.NewID()
+	}
+}
+
+// Post sends a put on its way, which must have entered the window, and returns its id.
+func (w *Window) Post(e *messages.Envelope) string {
+	var p ledger.Put
+	w.queue.Prepare(&p, e)
 	if w.untilSettled {
 		p.Owner = &w.owner
 	}
-	if given {
-		p.Hash = w.queue.work.ledger.Hash(e.ID) // the queue has more to do than its publishers
-	}
+	id := p.ID // before it is sent
 	if w.intake.post(&p) {
 		w.queue.Address.Send(w)
 	}
+	return id
 }
 
 // Fail answers the put that crashed the queue and has the others handled; all of

@@ -182,7 +182,7 @@ func (q queueShell) handle(c *actorkit.Context, msg any) {
 		q.takeCopy(c, msg)
 		return
 	case *PutBatch:
-		q.putBatch(c, msg.Envelopes, msg.Given, msg)
+		q.putBatch(c, msg.Puts, msg)
 		return
 	case *messages.SettleBatch:
 		q.settleBatch(c, msg)
@@ -380,22 +380,23 @@ func (b *Broker) NewID() string {
 }
 
 func (q *workQueue) putBatchFromActor(c *actorkit.Context, m *messages.PutBatch) {
-	given := make([]bool, len(m.Envelopes))
+	puts := make([]ledger.Put, len(m.Envelopes))
 	for i := range m.Envelopes {
-		given[i] = m.Envelopes[i].ID != ""
-		if err := q.checkFromActor(c, &m.Envelopes[i]); err != nil {
+		e := &m.Envelopes[i]
+		given := e.ID != ""
+		if err := q.checkFromActor(c, e); err != nil {
 			q.done(c, m, messages.Answer{Err: err})
 			return
 		}
+		puts[i] = ledger.NewPut(e, given)
 	}
-	q.putBatch(c, m.Envelopes, given, m)
+	q.putBatch(c, puts, m)
 }
 
-func (q *workQueue) putBatch(c *actorkit.Context, batch []messages.Envelope, given []bool, cmd messages.Command) {
+func (q *workQueue) putBatch(c *actorkit.Context, batch []ledger.Put, cmd messages.Command) {
 	results := make([]messages.PutResult, len(batch))
 	for i := range batch {
-		p := q.arrival()
-		*p = ledger.NewPut(&batch[i], given[i])
+		p := &batch[i]
 		r, err := q.ledger.Put(c.Now(), p)
 		if q.broker.Listener != nil {
 			q.notePut(p, err)
