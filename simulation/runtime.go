@@ -185,7 +185,7 @@ func (r *Runtime) Run(until time.Duration, stepsMax int) error {
 		panic("simulation: Run called from inside the simulation; it is driven from outside, by one goroutine")
 	}
 	r.running = true
-	r.driver, r.others = goroutineID(), runtime.NumGoroutine()-len(r.all)
+	r.driver, r.others = r.room.goroutine(), runtime.NumGoroutine()-len(r.all)
 	watchdog := r.watch()
 	defer func() { // also after a Goexit or panic, so that Close still works
 		watchdog.Stop()
