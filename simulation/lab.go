@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -99,6 +100,12 @@ type leaseKey struct {
 // livelock (L5).
 const livelockEvents = 200_000
 
+// livelockRoles is what that is called in a signature.
+const livelockRoles = "livelock"
+
+// errCut ends a run for which there is no more real time.
+var errCut = errors.New("simulation: the run was cut short: there is no more time for it")
+
 // waiter is a coroutine that waits for something to become true.
 type waiter struct {
 	c    *coroutine
@@ -143,7 +150,7 @@ func (s Spec) run(p Plan, draw bool) (result Result) {
 		return Result{}
 	}
 	l.rt = NewRuntime(p.Seed)
-	l.rt.search, l.rt.room = s.search, s.room
+	l.rt.search, l.rt.room, l.rt.late = s.search, s.room, s.late
 	system := borrowSystem(s.fresh)
 	clean := false
 	defer func() { returnSystem(system, clean && !s.fresh) }()
@@ -229,6 +236,8 @@ func (l *lab) execute() bool {
 	var limit *LimitError
 	var stuck *StuckError
 	switch {
+	case l.rt.cut:
+		l.fail(errCut)
 	case err == nil:
 		return l.finished && !l.over
 	case l.over:
@@ -328,8 +337,8 @@ func (l *lab) emitOf(s *story, e Event) int {
 	if !l.instant.Equal(l.rt.now) {
 		l.instant, l.instantEvents = l.rt.now, 0
 	}
-	if l.instantEvents++; l.instantEvents > livelockEvents {
-		l.alarm("L5", "livelock", e.Message, e.Queue, fmt.Sprintf("%d events at one instant", l.instantEvents))
+	if l.instantEvents++; l.instantEvents > cmp.Or(l.spec.livelock, livelockEvents) {
+		l.alarm("L5", livelockRoles, e.Message, e.Queue, fmt.Sprintf("%d events at one instant", l.instantEvents))
 		l.stop()
 		return e.Number
 	}

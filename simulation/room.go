@@ -4,12 +4,15 @@ package simulation
 // before has ended: coroutines, and the maps and slices of its notes, at the size that
 // they grew to. It decides nothing: a run in a used room is the same run.
 //
-// Whoever makes one closes it, for an idle coroutine is a goroutine. A run has it for
-// itself, and nil is a room in which everything is new.
+// Whoever makes one drives the runs in it and closes it, all on one goroutine; for an idle
+// coroutine is one too. A run has it for itself, and nil is a room in which everything is
+// new.
 type room struct {
 	idle  []*coroutine
 	notes []notes // none while a run has them
 	books []pages
+
+	driver uint64 // the goroutine whose room it is; 0: not asked yet
 }
 
 // close ends the coroutines.
@@ -18,6 +21,18 @@ func (m *room) close() {
 		c.stop()
 	}
 	m.idle = nil
+}
+
+// goroutine is the id of the goroutine that drives a run, which is the same for all runs
+// in one room: to ask for it takes as long as several steps.
+func (m *room) goroutine() uint64 {
+	if m == nil {
+		return goroutineID()
+	}
+	if m.driver == 0 {
+		m.driver = goroutineID()
+	}
+	return m.driver
 }
 
 // takeCoroutine returns one that was used before, or nil.

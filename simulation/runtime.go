@@ -21,6 +21,10 @@ var Epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 // bugs between two turns; a few larger ones keep batches covered.
 const turnMessagesMax = 8
 
+// lateSteps is how many steps, of microseconds each, go by between two looks at the real
+// time by a run that has a limit of it.
+const lateSteps = 1024
+
 // patienceDefault is how long, in real time, one step may take before the run is
 // given up for hung. A step is microseconds of work.
 const patienceDefault = time.Minute
@@ -61,6 +65,9 @@ type Runtime struct {
 	trusts int       // guard looks at one entry in so many; 0: as its comment says
 	search *explorer // of an exhaustive search
 	room   *room     // of a campaign: where coroutines come from and go to
+
+	late func() bool // see Spec.late
+	cut  bool        // it said yes
 
 	seed     uint64
 	now      time.Time     // set by setNow
@@ -178,7 +185,7 @@ func (r *Runtime) Run(until time.Duration, stepsMax int) error {
 		panic("simulation: Run called from inside the simulation; it is driven from outside, by one goroutine")
 	}
 	r.running = true
-	r.driver, r.others = goroutineID(), runtime.NumGoroutine()-len(r.all)
+	r.driver, r.others = r.room.goroutine(), runtime.NumGoroutine()-len(r.all)
 	watchdog := r.watch()
 	defer func() { // also after a Goexit or panic, so that Close still works
 		watchdog.Stop()
@@ -188,6 +195,10 @@ func (r *Runtime) Run(until time.Duration, stepsMax int) error {
 	last := r.steps.Load() + int64(stepsMax)
 	for {
 		if r.halted {
+			return nil
+		}
+		if r.late != nil && r.steps.Load()%lateSteps == 0 && r.late() {
+			r.cut = true
 			return nil
 		}
 		if r.steps.Load() >= last {

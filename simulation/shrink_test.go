@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/postroom/postroom"
 	"github.com/postroom/postroom/actors"
 	"github.com/postroom/postroom/messages"
 )
@@ -190,6 +192,73 @@ func TestAShrinkEndsWithItsBudget(t *testing.T) {
 	require.True(t, k.OutOfTime)
 	require.Equal(t, k.Before, k.After)
 	require.Equal(t, 2, k.Replays)
+}
+
+// spinning is a world whose handler gives everything back at once, for ever (L5).
+func spinning(build func(w *World)) Spec {
+	return Spec{Name: "spinning", livelock: 30_000, Build: func(w *World) {
+		build(w)
+		q := w.Queue("mail", postroom.QueueConfig{})
+		w.Workers("w", 3, q, Inline(func(ctx context.Context, d *postroom.Delivery) error {
+			return d.Release(ctx)
+		}), postroom.ConsumerConfig{Manual: true})
+		w.Produce("api", q, Items(8), nil)
+		w.Faults(OnlyFaults(3, FaultPause, FaultDuplicate))
+	}}
+}
+
+// Shrinking a livelock ends with a plan that has stood the full number of events, and
+// takes a fraction of the runs' time on the way.
+func TestALivelockIsShrunk(t *testing.T) {
+	s := spinning(func(*World) {})
+	r := s.Run(1)
+	require.Equal(t, "liveness/L5/livelock", r.Signature().String())
+	most := 0
+	k, err := s.Shrink(r.Plan, Shrink{Progress: func(k *Shrunk) { most = max(most, k.Result.EventCount) }})
+	require.NoError(t, err)
+	t.Log(k)
+	require.False(t, k.OutOfTime)
+	require.Equal(t, Elements{Puts: 1, Workers: 1}, k.After)
+	require.Less(t, most, 10_000, "events of a candidate")
+	require.Greater(t, k.Result.EventCount, s.livelock)
+	again := s.Replay(k.Plan)
+	require.Equal(t, k.Result.TraceHash, again.TraceHash)
+	require.Equal(t, k.Signature, again.Signature())
+}
+
+// What looks like a livelock early on, and is none, is not what a shrink comes to.
+func TestAShrunkLivelockStandsTheFullNumberOfEvents(t *testing.T) {
+	s := spinning(func(w *World) {
+		w.Always("ends", func(v View) error {
+			if len(v.lab.plan.Items) < 8 && v.Count(KindGrant) > 4_000 {
+				return errors.New("it was none")
+			}
+			return nil
+		})
+	})
+	r := s.Run(1)
+	require.Equal(t, "liveness/L5/livelock", r.Signature().String())
+	k, err := s.Shrink(r.Plan, Shrink{})
+	require.NoError(t, err)
+	require.Equal(t, k.Before, k.After)
+	require.Equal(t, r.TraceHash, k.Result.TraceHash)
+	require.Equal(t, r.Signature(), k.Result.Signature())
+}
+
+// A run for which there is no more time ends where it is, and is no run of its plan.
+func TestARunIsCutWhenItsTimeIsOver(t *testing.T) {
+	s := spinning(func(*World) {})
+	asked := 0
+	s.late = func() bool { asked++; return asked%4 == 0 }
+	r := s.Run(1)
+	require.Equal(t, errCut.Error(), r.Err)
+	require.Equal(t, 3*lateSteps, r.Steps)
+	require.Equal(t, Signature{Kind: "error"}, r.Signature())
+
+	// Not even when two runs are cut at one place, and the plan's own run ends with an
+	// error as they do.
+	k := &shrinker{spec: s, began: stopwatch(), budget: time.Hour, out: &Shrunk{Signature: r.Signature()}}
+	require.False(t, k.tryOnce("cut", r.Plan))
 }
 
 func TestAShrunkScenarioKeepsItsWorld(t *testing.T) {

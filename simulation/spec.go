@@ -54,6 +54,10 @@ type Spec struct {
 	fresh     bool       // an actor system of its own
 	search    *explorer  // of an exhaustive search
 	room      *room      // of a campaign; nil: everything is new
+	livelock  int        // events at one instant that are called a livelock; 0: livelockEvents
+
+	// late, if set, is asked now and then, and ends the run with errCut when it says yes.
+	late func() bool
 }
 
 // Run makes one run whose every choice is drawn from the seed: configuration,
