@@ -188,7 +188,7 @@ func (l *Ledger) Quarantine() {
 // but the order in which ended leases are forgotten.
 func (l *Ledger) Trim() {
 	l.spares = spares{}
-	l.spare, l.lastGone, l.times = nil, nil, nil
+	l.spare, l.times = nil, nil
 	if len(l.effects) == 0 {
 		l.effects = nil
 	}
@@ -209,6 +209,9 @@ func (l *Ledger) Trim() {
 	}
 	if len(l.holders) == 0 {
 		l.holders = nil
+	}
+	if s := l.sessions[""]; s != nil && s.leases == 0 {
+		delete(l.sessions, "")
 	}
 	if len(l.sessions) == 0 {
 		l.sessions = nil

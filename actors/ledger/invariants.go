@@ -441,12 +441,14 @@ func (c *recount) consumers() error {
 			sessions[h.waiter.Holder]++
 		}
 	}
-	if len(sessions) != len(l.sessions) {
-		return fmt.Errorf("8: %d sessions hold leases, counted are %d", len(sessions), len(l.sessions))
-	}
 	for name, n := range sessions {
 		if s := l.sessions[name]; s == nil || s.leases != n {
 			return fmt.Errorf("8: session %q holds %d leases, and that is not what is counted", name, n)
+		}
+	}
+	for name, s := range l.sessions {
+		if s.leases != sessions[name] || s.leases == 0 && name != "" {
+			return fmt.Errorf("8: session %q is kept for %d leases and holds %d", name, s.leases, sessions[name])
 		}
 	}
 	waiting := 0 // consumers in line

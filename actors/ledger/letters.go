@@ -49,7 +49,7 @@ func (l *Ledger) died(e *entry, d death) {
 			e.attempt--
 		}
 		if d.how == messages.LeaseExpired {
-			l.effects = append(l.effects, Effect{Kind: LeaseLost, Consumer: lost.consumer, Waiter: lost.asWaiter(), Tag: tag})
+			l.effects = append(l.effects, Effect{Kind: LeaseLost, Consumer: lost.consumer, Waiter: lost.waiter, Tag: tag})
 		}
 	} else {
 		l.unplace(e)

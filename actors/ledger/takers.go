@@ -80,11 +80,8 @@ func (l *Ledger) holderOf(t *taker) *taker {
 	name := t.waiter.Holder
 	s := l.sessions[name]
 	if s == nil {
-		if s = l.lastGone; s == nil {
-			s = new(session)
-			s.waiter = &s.as
-		}
-		l.lastGone, s.as.Holder = nil, name
+		s = &session{as: Waiter{Holder: name}}
+		s.waiter = &s.as
 		if l.sessions == nil {
 			l.sessions = make(map[string]*session)
 		}
@@ -94,23 +91,16 @@ func (l *Ledger) holderOf(t *taker) *taker {
 	return &s.taker
 }
 
-// asWaiter names a session in an effect, which outlives it.
-func (t *taker) asWaiter() *Waiter {
-	if t.waiter == nil {
-		return nil
-	}
-	return &Waiter{Holder: t.waiter.Holder}
-}
-
-// letGo forgets a session that holds no lease any more.
+// letGo forgets a session that holds no lease any more. It is not used again for
+// another one: effects may still name it. That of nobody, which each Get without a
+// session is of, stays until trim.
 func (l *Ledger) letGo(t *taker) {
 	if t.consumer != nil {
 		return
 	}
 	s := l.sessions[t.waiter.Holder]
-	if s.leases--; s.leases == 0 {
+	if s.leases--; s.leases == 0 && s.as.Holder != "" {
 		delete(l.sessions, s.as.Holder)
-		l.lastGone = s
 	}
 }
 
