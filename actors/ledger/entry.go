@@ -54,7 +54,7 @@ type entry struct {
 	details *messages.Details
 	owner   *Owner // nil: nobody
 	rare    *rare  // nil: all zero
-	lease   *lease // only while leased
+	lease   *lease // while leased; after that, if it ran out, its holder's lapse
 
 	number     uint64 // put number, 1, 2, 3, …
 	enqueued   int64
@@ -80,6 +80,15 @@ const (
 
 func (e *entry) has(f entryFlags) bool { return e.flags&f != 0 }
 
+// avoids is who let the message's last lease run out, and is passed over while
+// another has credit (Q11); empty: nobody.
+func (e *entry) avoids() string {
+	if e.state == leased || e.lease == nil {
+		return ""
+	}
+	return e.lease.holder.name()
+}
+
 // bytesOf returns the body as it was put. Appending to it copies.
 func (e *entry) bytesOf() []byte { return unsafe.Slice(unsafe.StringData(e.body), len(e.body)) }
 
@@ -99,7 +108,6 @@ type rare struct {
 	history     []messages.Death
 	deaths      int
 	lastError   string
-	lastHolder  string // let the lease run out; passed over while another has credit (Q11)
 }
 
 // lease is a message in a holder's hands (Q2). Also recycled.

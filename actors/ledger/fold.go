@@ -230,7 +230,7 @@ func (l *Ledger) Dump() string {
 			fmt.Fprintf(&b, " first_ready=%s", at(e.firstReady))
 		}
 		end, ok := expires[e]
-		if le := e.lease; le != nil {
+		if le := e.lease; e.state == leased {
 			end, ok = le.expires, le.expires != never
 			fmt.Fprintf(&b, " tag=%d holder=%q deadline=%s no_timeout=%t", le.tag, le.holder.name(), at(l.recordedDeadline(le)), le.has(noTimeout))
 		}
@@ -241,10 +241,11 @@ func (l *Ledger) Dump() string {
 			fmt.Fprintf(&b, " due=%s", at(d))
 		}
 		if r := e.rare; r != nil {
-			fmt.Fprintf(&b, " headers=%v deaths=%d history=%v error=%q avoids=%q", r.headers, r.deaths, historyText(r.history), r.lastError, r.lastHolder)
+			fmt.Fprintf(&b, " headers=%v deaths=%d history=%v error=%q", r.headers, r.deaths, historyText(r.history), r.lastError)
 		} else {
-			b.WriteString(` headers=map[] deaths=0 history=[] error="" avoids=""`)
+			b.WriteString(` headers=map[] deaths=0 history=[] error=""`)
 		}
+		fmt.Fprintf(&b, " avoids=%q", e.avoids())
 		fmt.Fprintf(&b, " topic=%q body=%q\n", e.details.Topic, e.body)
 	}
 	line := func(name string, first *entry) {

@@ -72,7 +72,7 @@ func (c *recount) meet(e *entry, where string, want state) error {
 	switch {
 	case e.state != want:
 		return fmt.Errorf("1: message %d is %s and in %s", e.number, e.state, where)
-	case (e.lease != nil) != (want == leased):
+	case (e.lease != nil && e.lease.tag != 0) != (want == leased):
 		return fmt.Errorf("1: message %d is %s, has a lease: %t", e.number, e.state, e.lease != nil)
 	case e.number == 0 || e.number > l.lastPut:
 		return fmt.Errorf("1: message %d in %s, the last put is %d", e.number, where, l.lastPut)
@@ -427,7 +427,7 @@ func (c *recount) consumers() error {
 	l := c.l
 	var sessions map[string]int
 	for _, e := range c.met {
-		if e.lease == nil {
+		if e.state != leased {
 			continue
 		}
 		if h := e.lease.holder; h.consumer != nil {

@@ -44,11 +44,12 @@ func (l *Ledger) turn(e *entry) *taker {
 		return nil
 	}
 	front := l.line.first
-	if front == nil || e.rare == nil || e.rare.lastHolder == "" {
+	if front == nil || e.lease == nil {
 		return front
 	}
+	avoided := e.avoids()
 	for t := front; t != nil; t = t.next {
-		if t.name() != e.rare.lastHolder {
+		if t.name() != avoided {
 			return t
 		}
 	}
@@ -95,9 +96,6 @@ func (l *Ledger) lend(e *entry, t *taker) {
 	l.leasedN++
 	e.attempt++
 	e.deliveries++
-	if e.rare != nil {
-		e.rare.lastHolder = ""
-	}
 	le := l.spares.lease()
 	e.lease = le
 	// Field by field, here and where else a message passes: a literal is built on the

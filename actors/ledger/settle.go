@@ -294,7 +294,7 @@ func (l *Ledger) comesBack(e *entry, b *comeback) {
 	l.keepError(e, b.errText)
 	if b.how == messages.LeaseExpired {
 		// Only who let it run out is passed over: one that answered is alive (Q11).
-		l.rarely(e).lastHolder = lost.name()
+		e.lease = lost.lapsed()
 	}
 	e.lane = b.lane
 	switch b.waits {

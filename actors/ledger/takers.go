@@ -54,6 +54,16 @@ type taker struct {
 	inLine     bool
 	consumer   *Consumer // one of the two is set
 	waiter     *Waiter
+	lapse      *lease // see lapsed
+}
+
+// lapsed is what a message has in place of its lease when t let that run out: a
+// million of them run out at once, and each would need a place for the name.
+func (t *taker) lapsed() *lease {
+	if t.lapse == nil {
+		t.lapse = &lease{holder: t}
+	}
+	return t.lapse
 }
 
 // name is the holder's.
