@@ -46,6 +46,7 @@ func (l *lanes) schedule(fn func()) bool {
 	l.mu.Unlock()
 	if sleeps {
 		l.wake.Signal()
+		unhand()
 	}
 	if starts {
 		go l.work()
