@@ -139,7 +139,7 @@ func (q queueShell) Ended(c *actorkit.Context) {
 
 // Receive implements [actorkit.Actor].
 func (q queueShell) Receive(c *actorkit.Context, msg any) {
-	router.AnswerOnce(c, msg)
+	actorkit.AnswerOnce(c, msg)
 	if _, ok := msg.(*ring); ok {
 		q.rings++ // before anything can panic
 		q.armedFor = time.Time{}
@@ -829,7 +829,7 @@ func commandName(msg any) string {
 	if s, ok := msg.(settlement); ok {
 		return s.Settled().Verb.String()
 	}
-	return router.CommandName(msg)
+	return actorkit.CommandName(msg)
 }
 
 // handOver lends what can be lent, until nothing moves: a Get whose caller has
