@@ -119,6 +119,7 @@ var allowed = []struct{ file, what, why string }{
 	{"simulation/runtime.go", goRule, "Close stops each coroutine on a goroutine of its own, because its Goexit is handed on"},
 	{"simulation/runtime.go", "time.AfterFunc", "the watchdog for a blocked thread is about real time"},
 	{"simulation/runtime.go", "time.NewTimer", "in a bubble the watchdog is a timer that never rings"},
+	{"simulation/runtime_pull_race.go", goRule, "the detector keeps what it knows of a coroutine for ever, and of a goroutine not; one of the two runs at a time"},
 	{"simulation/clock.go", "time.Now", "how long a run takes in real time is a figure, and nothing depends on it"},
 	{"simulation/clock.go", "time.Since", "how long a run takes in real time is a figure, and nothing depends on it"},
 	{"simulation/bubble.go", goRule, "a handler of mode Bubble is on a goroutine of its own, which the bubble counts and orders"},
