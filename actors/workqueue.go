@@ -121,7 +121,6 @@ func (q queueShell) Started(c *actorkit.Context) {
 	case err != nil:
 		q.quarantine(c, err)
 	}
-	q.armedFor = time.Time{} // the ring that crashed will not ring again
 	q.perform(c)
 }
 
@@ -141,7 +140,8 @@ func (q queueShell) Ended(c *actorkit.Context) {
 func (q queueShell) Receive(c *actorkit.Context, msg any) {
 	actorkit.AnswerOnce(c, msg)
 	if _, ok := msg.(*ring); ok {
-		q.rings++ // before anything can panic
+		// Before anything can panic: it is one more try, and this ring will not come again.
+		q.rings++
 		q.armedFor = time.Time{}
 	}
 	q.probe("before", msg)
