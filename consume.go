@@ -71,6 +71,10 @@ func (b *Broker) SetPrefetch(ctx context.Context, tag string, prefetch int) erro
 // lease is nobody's in particular: whoever has the delivery may settle it. A call
 // that ends without a message leaves no lease behind.
 //
+// config.Session makes a session the holder, by its raw name: that of
+// [Broker.Session] has "session " in front. Prefer [Session.Get], whose session can
+// be closed.
+//
 // Errors: [ErrEmpty] with NoWait; [*QueueNotFoundError], [*QueueStateError],
 // [*ArgumentError]; [*OutcomeError] (not sent) when ctx ends first.
 func (b *Broker) Get(ctx context.Context, queue string, config GetConfig) (*Delivery, error) {
@@ -192,7 +196,7 @@ type Session struct {
 }
 
 // Session opens a session. The name identifies it within the broker; two sessions
-// of one name are one holder. Errors: [*ArgumentError] for an empty name,
+// of one name are one holder, "session " and the name, see [GetConfig]. Errors: [*ArgumentError] for an empty name,
 // [*LimitError] for one over 200 bytes.
 // A Session is for one goroutine at a time.
 func (b *Broker) Session(name string) (*Session, error) {

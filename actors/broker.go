@@ -95,7 +95,7 @@ func (b *Broker) onPanic(name string) func(any, []byte, any) {
 }
 
 // notify tells the listener; callers on a hot path ask b.Listener != nil first.
-func (b *Broker) notify(n messages.Notice) { router.Tell(b.Listener, n) }
+func (b *Broker) notify(n messages.Notice) { actorkit.Tell(b.Listener, n) }
 
 // Runtime is the broker's clock, executor and randomness.
 func (b *Broker) Runtime() actorkit.Runtime { return b.runtime }
@@ -162,8 +162,8 @@ func (d *desk) ChildFailed(c *actorkit.Context, child *actorkit.Address, _, _ an
 
 // Receive passes commands on. The answer goes straight from there to the sender.
 func (d *desk) Receive(c *actorkit.Context, msg any) {
-	router.AnswerOnce(c, msg)
-	router.CarryOn(c, d.broker.Listener, msg, func() { d.pass(c, msg) })
+	actorkit.AnswerOnce(c, msg)
+	actorkit.CarryOn(c, d.broker.Listener, msg, func() { d.pass(c, msg) })
 }
 
 func (d *desk) pass(c *actorkit.Context, msg any) {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/postroom/postroom/internal/actorkit"
 	"github.com/postroom/postroom/messages"
-	"github.com/postroom/postroom/router"
 	"github.com/postroom/postroom/supervisor"
 )
 
@@ -141,7 +140,7 @@ type attachAnswered struct{ err error }
 
 // Receive implements [actorkit.Actor].
 func (s consumerShell) Receive(c *actorkit.Context, msg any) {
-	router.CarryOn(c, s.broker.Listener, msg, func() { s.handle(c, msg) })
+	actorkit.CarryOn(c, s.broker.Listener, msg, func() { s.handle(c, msg) })
 }
 
 // handle says which method handles which message.

@@ -8,7 +8,6 @@ import (
 
 	"github.com/postroom/postroom/internal/actorkit"
 	"github.com/postroom/postroom/messages"
-	"github.com/postroom/postroom/router"
 )
 
 // background never ends: what our own actors wait on.
@@ -74,7 +73,7 @@ func (b *Broker) explain(op, queue string, err error) error {
 		// Only queues end while the broker lives.
 		return &messages.QueueStateError{Op: op, Queue: queue, Reason: messages.ErrQueueClosed}
 	}
-	return router.Outcome(op, err)
+	return actorkit.Outcome(op, err)
 }
 
 // AskAt is Ask for a queue that was found before. A put that finds it gone gets a

@@ -22,8 +22,9 @@ func newIntegrity(asked bool) integrity {
 // of is a hash over what deliveries of a message share.
 func (i *integrity) of(d *messages.Delivery) uint64 {
 	h := maphash.Bytes(i.seed, d.Body)
-	if d.Details != nil {
-		h += 31 * maphash.Bytes(i.seed, d.Extra)
+	if x := d.Details; x != nil {
+		h += 31*maphash.Bytes(i.seed, x.Extra) + 37*maphash.String(i.seed, x.ContentType) +
+			41*maphash.String(i.seed, x.Topic) + 43*maphash.Comparable(i.seed, x.Priority) + 47*uint64(x.ExpiresAt.UnixNano())
 	}
 	for k, v := range d.Headers { // a sum, so in any order
 		h += maphash.String(i.seed, k) ^ 3*maphash.String(i.seed, v)

@@ -29,7 +29,7 @@ type pool struct {
 
 // Receive implements [actorkit.Actor].
 func (p *pool) Receive(c *actorkit.Context, msg any) {
-	router.CarryOn(c, p.broker.Listener, msg, func() { p.handle(c, msg) })
+	actorkit.CarryOn(c, p.broker.Listener, msg, func() { p.handle(c, msg) })
 }
 
 // handle says which method handles which message.

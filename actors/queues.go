@@ -35,7 +35,7 @@ type queueClosed struct {
 
 // Receive implements [actorkit.Actor].
 func (d *queueDesk) Receive(c *actorkit.Context, msg any) {
-	router.CarryOn(c, d.broker.Listener, msg, func() { d.handle(c, msg) })
+	actorkit.CarryOn(c, d.broker.Listener, msg, func() { d.handle(c, msg) })
 }
 
 // handle says which method handles which message.
@@ -162,7 +162,7 @@ func (d *queueDesk) closed(c *actorkit.Context, m *queueClosed) {
 	held := d.leaving[name]
 	delete(d.leaving, name)
 	if m.answer.Err == nil || crashed { // or it cannot close: its end dismisses whoever waits
-		m.answer.Err = router.Outcome("delete queue", m.answer.Err)
+		m.answer.Err = actorkit.Outcome("delete queue", m.answer.Err)
 		d.broker.queues.Delete(name)
 		d.count--
 		c.StopChild(m.queue.Address)

@@ -121,7 +121,6 @@ func (q queueShell) Started(c *actorkit.Context) {
 	case err != nil:
 		q.quarantine(c, err)
 	}
-	q.armedFor = time.Time{} // the ring that crashed will not ring again
 	q.perform(c)
 }
 
@@ -139,9 +138,10 @@ func (q queueShell) Ended(c *actorkit.Context) {
 
 // Receive implements [actorkit.Actor].
 func (q queueShell) Receive(c *actorkit.Context, msg any) {
-	router.AnswerOnce(c, msg)
+	actorkit.AnswerOnce(c, msg)
 	if _, ok := msg.(*ring); ok {
-		q.rings++ // before anything can panic
+		// Before anything can panic: it is one more try, and this ring will not come again.
+		q.rings++
 		q.armedFor = time.Time{}
 	}
 	q.probe("before", msg)
@@ -829,7 +829,7 @@ func commandName(msg any) string {
 	if s, ok := msg.(settlement); ok {
 		return s.Settled().Verb.String()
 	}
-	return router.CommandName(msg)
+	return actorkit.CommandName(msg)
 }
 
 // handOver lends what can be lent, until nothing moves: a Get whose caller has

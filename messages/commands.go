@@ -286,7 +286,9 @@ type GetConfig struct {
 	// session, which must then be given.
 	AckTimeout time.Duration
 	NoTimeout  bool
-	// Session is the holder; empty for nobody in particular.
+	// Session is the holder; empty for nobody in particular. It is the raw name: the
+	// door's Broker.Session("laptop") is the holder "session laptop", so that no session
+	// is taken for a consumer, whose name is its tag.
 	Session string
 }
 

@@ -115,7 +115,8 @@ type Source struct {
 }
 
 // Delivery is a message in the hands of one holder, on a lease that ends at
-// Deadline (SPEC Q2). Body, Headers and Extra are shared and must not be changed.
+// Deadline (SPEC Q2). Body, Headers and all of Details are shared and must not be
+// changed; [Delivery.Envelope] copies them.
 type Delivery struct {
 	ID      string
 	Body    []byte

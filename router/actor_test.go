@@ -222,16 +222,3 @@ func TestT2_SubscriptionsAreNumberedAndForgotten(t *testing.T) {
 		assert.Error(t, bad.Err)
 	})
 }
-
-// A listener is told, and is not trusted.
-func TestO1_TellSurvivesItsListener(t *testing.T) {
-	router.Tell(nil, messages.Quarantined{})
-	var told []messages.Notice
-	router.Tell(func(n messages.Notice) {
-		told = append(told, n)
-		panic("cannot log")
-	}, messages.Quarantined{Queue: "q"})
-	require.Len(t, told, 2)
-	assert.Equal(t, messages.Quarantined{Queue: "q"}, told[0])
-	assert.Equal(t, "listener", told[1].(messages.ActorCrashed).Actor)
-}

@@ -35,7 +35,7 @@ type Config struct {
 // bindings, and copies each publication to those that match. It never blocks and
 // never waits for a subscriber (SPEC T5).
 //
-// A panic costs the command that caused it, see [CarryOn]. Should the actor be
+// A panic costs the command that caused it, see [actorkit.CarryOn]. Should the actor be
 // restarted all the same, the value outlives it: New hands out shells.
 type TopicRouter struct {
 	config Config
@@ -98,8 +98,8 @@ func (s *shell) Started(c *actorkit.Context) {
 // Receive implements [actorkit.Actor].
 func (s *shell) Receive(c *actorkit.Context, msg any) {
 	r := (*TopicRouter)(s)
-	AnswerOnce(c, msg)
-	survived := CarryOn(c, r.config.Listener, msg, func() {
+	actorkit.AnswerOnce(c, msg)
+	survived := actorkit.CarryOn(c, r.config.Listener, msg, func() {
 		r.probe("before", msg)
 		r.handle(c, msg)
 		r.probe("after", msg)
@@ -203,7 +203,7 @@ func (r *TopicRouter) offer(c *actorkit.Context, sub *subscription, ev *messages
 	if sub.waiting.Add(1) > BufferMax {
 		sub.waiting.Add(-1)
 		r.lost.Add(1)
-		Tell(r.config.Listener, messages.EventDropped{Subscription: sub.name, Topic: ev.Topic})
+		actorkit.Tell(r.config.Listener, messages.EventDropped{Subscription: sub.name, Topic: ev.Topic})
 		return false
 	}
 	sub.to.Send(ev)
@@ -246,7 +246,7 @@ type Subscribed struct {
 
 func (r *TopicRouter) onPanic(name string) func(any, []byte, any) {
 	return func(reason any, stack []byte, _ any) {
-		Tell(r.config.Listener, messages.ActorCrashed{Actor: name, Reason: reason, Stack: stack})
+		actorkit.Tell(r.config.Listener, messages.ActorCrashed{Actor: name, Reason: reason, Stack: stack})
 	}
 }
 

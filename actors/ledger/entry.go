@@ -92,11 +92,12 @@ func (e *entry) avoids() string {
 // bytesOf returns the body as it was put. Appending to it copies.
 func (e *entry) bytesOf() []byte { return unsafe.Slice(unsafe.StringData(e.body), len(e.body)) }
 
-// bytes is what the message counts against MaxBytes (A1).
+// bytes is what the message counts against MaxBytes (A1): what it weighed at its put,
+// also when a handler has changed the headers or the extra, which it only shares.
 func (e *entry) bytes() int64 {
-	n := int64(len(e.id) + len(e.body) + len(e.details.Extra))
+	n := int64(len(e.id) + len(e.body))
 	if e.rare != nil {
-		n += e.rare.headerBytes
+		n += e.rare.sharedBytes
 	}
 	return n
 }
@@ -104,7 +105,7 @@ func (e *entry) bytes() int64 {
 // rare holds what most messages do not have.
 type rare struct {
 	headers     map[string]string
-	headerBytes int64 // keys and values, so that leaving does not walk the map
+	sharedBytes int64 // headers and extra, weighed once: deliveries share them, so they may be written to
 	history     []messages.Death
 	deaths      int
 	lastError   string

@@ -74,7 +74,7 @@ func (l *Ledger) apply(r *Record, byNumber map[uint64]*entry) error {
 			details: r.Details, letter: r.Letter,
 			due: l.instant(r.Due), waits: !r.Due.IsZero(), expires: l.instant(r.Expires),
 		}
-		in.weighHeaders()
+		in.weighShared()
 		if r.GivenID {
 			in.hash = l.Hash(r.ID)
 			if s := l.index.find(in.hash, r.ID, &l.claims); s != nil && (s.e != nil || !r.Redriven) {

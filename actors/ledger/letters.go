@@ -61,7 +61,7 @@ func (l *Ledger) died(e *entry, d death) {
 	l.keepError(e, d.errText)
 
 	l.lastLetter++
-	t := &letter{given: e.has(given)}
+	t := &letter{given: e.has(given), bytes: e.bytes()}
 	t.DeadLetter = messages.DeadLetter{
 		Number: l.lastLetter,
 		ID:     e.id, Body: e.bytesOf(), Details: e.details,
@@ -83,7 +83,7 @@ func (l *Ledger) died(e *entry, d death) {
 	t.History = append(t.History, messages.Death{
 		Queue: t.Queue, Reason: t.Reason, Attempts: t.Attempts, Error: t.Error, At: t.DiedAt,
 	})
-	t.bytes = t.DeadLetter.Bytes()
+	t.bytes += int64(len(t.Error)) // DeadLetter.Bytes would weigh what a handler may have changed
 	l.letters.add(t)
 	l.effects = append(l.effects, Effect{
 		Kind: Died, Letter: &t.DeadLetter,

@@ -152,8 +152,8 @@ func (l *Ledger) put(now time.Time, p *Put, letter uint64) (PutResult, error) {
 	// it takes its place after them, by waiting among the delayed until now.
 	in.waits = in.due > l.now || l.behind
 
-	in.weighHeaders()
-	size := int64(len(p.ID)+len(p.Body)+len(in.details.Extra)) + in.headerBytes
+	in.weighShared()
+	size := int64(len(p.ID)+len(p.Body)) + in.sharedBytes
 	fits, err := l.admits(size, uint8(in.details.Priority))
 	if !fits && l.behind {
 		l.catchUp() // what is due may make room
@@ -207,19 +207,21 @@ type arrival struct {
 	*Past                         // never nil
 	details     *messages.Details // likewise
 	hash        uint32
-	headerBytes int64
+	sharedBytes int64
 	letter      uint64 // of this queue, which leaves the dead in the same step
 	due         int64
 	waits       bool // delayed until due
 	expires     int64
 }
 
-func (in *arrival) weighHeaders() {
+// weighShared weighs headers and extra.
+func (in *arrival) weighShared() {
+	in.sharedBytes = int64(len(in.details.Extra))
 	if len(in.Headers) == 0 {
 		return // ranging over none costs as much as taking the message in
 	}
 	for header, value := range in.Headers {
-		in.headerBytes += int64(len(header) + len(value))
+		in.sharedBytes += int64(len(header) + len(value))
 	}
 }
 
@@ -242,9 +244,9 @@ func (l *Ledger) enter(in *arrival) *entry {
 	e.id, e.details, e.owner = in.ID, in.details, in.Owner
 	e.body = unsafe.String(unsafe.SliceData(in.Body), len(in.Body))
 	e.priority = uint8(in.details.Priority)
-	if len(in.Headers) > 0 {
+	if len(in.Headers) > 0 || in.sharedBytes > 0 {
 		r := l.rarely(e)
-		r.headers, r.headerBytes = in.Headers, in.headerBytes
+		r.headers, r.sharedBytes = in.Headers, in.sharedBytes
 	}
 	if in.Past != newcomer {
 		e.deliveries = int32(in.Deliveries)

@@ -1,4 +1,4 @@
-package router
+package actorkit
 
 import (
 	"errors"
@@ -9,7 +9,6 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
-	"github.com/postroom/postroom/internal/actorkit"
 	"github.com/postroom/postroom/messages"
 )
 
@@ -22,7 +21,7 @@ import (
 // it, and a subscriber that blocks would hold the router up for as long.
 //
 // A runtime.Goexit cannot be caught, so that one does restart the actor.
-func CarryOn(c *actorkit.Context, l messages.Listener, msg any, handle func()) (survived bool) {
+func CarryOn(c *Context, l messages.Listener, msg any, handle func()) (survived bool) {
 	defer func() {
 		if survived {
 			return
@@ -33,7 +32,7 @@ func CarryOn(c *actorkit.Context, l messages.Listener, msg any, handle func()) (
 		}
 		Tell(l, messages.ActorCrashed{Actor: c.Self().Name(), Reason: reason, Stack: debug.Stack()})
 		if failer, ok := msg.(messages.Failer); ok {
-			failer.Fail(&actorkit.CrashError{Actor: c.Self().PID().GetId(), Reason: reason})
+			failer.Fail(&CrashError{Actor: c.Self().PID().GetId(), Reason: reason})
 		}
 	}()
 	handle()
@@ -58,7 +57,7 @@ func Tell(l messages.Listener, n messages.Notice) {
 // AnswerOnce gives a command of an embedder's actor a place for its answer that
 // takes only the first one. Without it a crash behind the answer would answer
 // again, by message, and so would two actors that both know the sender.
-func AnswerOnce(c *actorkit.Context, msg any) {
+func AnswerOnce(c *Context, msg any) {
 	if c.Sender() == nil {
 		return // the door's commands have theirs
 	}
@@ -69,7 +68,7 @@ func AnswerOnce(c *actorkit.Context, msg any) {
 
 // onceBySender answers the sender of a command by message, once.
 type onceBySender struct {
-	system *actorkit.System
+	system *System
 	sender *actor.PID
 	op     string
 	done   atomic.Bool
@@ -92,7 +91,7 @@ func (r *onceBySender) Waiting(uint64) bool { return !r.done.Load() }
 // what became of the command. Other errors it returns as they are.
 func Outcome(op string, err error) error {
 	var known *messages.OutcomeError
-	if errors.Is(err, actorkit.ErrCrashed) && !errors.As(err, &known) {
+	if errors.Is(err, ErrCrashed) && !errors.As(err, &known) {
 		return &messages.OutcomeError{Op: op, Sent: true, Cause: err}
 	}
 	return err
