@@ -142,30 +142,26 @@ func (w *Window) Post(e *messages.Envelope) string {
 	return id
 }
 
-// Fail answers the put that crashed the queue and has the others handled; all of
-// them when the queue has ended.
+// Fail answers the put that crashed the queue and has the others handled, still
+// ahead of what their callers sent afterwards; it answers all of them when the queue
+// has ended, or crashes again and again on none of them.
 func (w *Window) Fail(err error) {
 	in := &w.intake
-	if r := &w.queue.returns; r.left() && errors.Is(err, actorkit.ErrCrashed) {
-		r.Fail(err) // see takeIn
-	}
-	if !errors.Is(err, actorkit.ErrCrashed) {
-		for a := in.next(); a != nil; a = in.next() {
-			w.fail(a, err)
-		}
-		return
-	}
-	if a := in.now; a != nil {
+	crashed := errors.Is(err, actorkit.ErrCrashed)
+	switch a := in.now; {
+	case crashed && a != nil:
 		in.now = nil
 		w.fail(a, err)
-	} else if in.tries++; in.tries >= triesMax {
+	case crashed && in.tries < triesMax-1:
+		in.tries++
+	default:
 		in.tries = 0
 		for a := in.next(); a != nil; a = in.next() {
 			w.fail(a, err)
 		}
 		return
 	}
-	w.queue.Address.Send(w)
+	w.queue.Address.PutBack(w)
 }
 
 // fail answers a put that will not be handled, or crashed the queue, and frees its
