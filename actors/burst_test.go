@@ -121,6 +121,42 @@ func TestS3_ACrashOnOneSettleCostsNoOtherOneOfAConsumerThatEnds(t *testing.T) {
 	assert.Equal(t, 3*40, hits)
 }
 
+// Put order is that of each goroutine that uses a publisher (SPEC A3), also when
+// another one has yet to tell the queue of the burst that both are in.
+func TestA3_APutOfAPublisherIsAheadOfItsCallersNextCommand(t *testing.T) {
+	eachExecutor(t, func(t *testing.T, options ...postroom.Option) {
+		const callers, each = 16, 500
+		b := openReal(t, options...)
+		defer func() { assert.NoError(t, b.Close(ctx)) }()
+		declare(t, b, "jobs", postroom.QueueConfig{})
+		p, err := b.Publisher(ctx, "jobs", postroom.PublisherConfig{})
+		require.NoError(t, err)
+		var late atomic.Int64
+		var all sync.WaitGroup
+		for g := range callers {
+			all.Go(func() {
+				for i := range each {
+					id := fmt.Sprintf("%d-%d", g, i)
+					if _, err := p.Put(ctx, postroom.Envelope{ID: id}); !assert.NoError(t, err) {
+						return
+					}
+					// The same put once more: the queue has seen the first.
+					r, err := b.Put(ctx, "jobs", postroom.Envelope{ID: id})
+					if !assert.NoError(t, err) {
+						return
+					}
+					if !r.Duplicate {
+						late.Add(1)
+					}
+				}
+			})
+		}
+		all.Wait()
+		assert.Zero(t, late.Load(), "puts that came behind their caller's next command, of %d", callers*each)
+		assert.Equal(t, callers*each, stats(t, b, "jobs").Ready)
+	})
+}
+
 // A publisher used by many goroutines, with a queue that crashes on some of its puts
 // and is deleted in the end, reports each put once and ends with an empty window.
 func TestA3_EachPutIsReportedOnceWhateverBecomesOfTheQueue(t *testing.T) {

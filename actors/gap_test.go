@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/postroom/postroom/actors/ledger"
 	"github.com/postroom/postroom/internal/actorkit"
 	"github.com/postroom/postroom/messages"
 )
@@ -55,6 +56,34 @@ func putIn(t *testing.T, b *Broker, q *Queue, ids ...string) {
 		_, err := b.AskAt(t.Context(), "put", q, &Put{Put: messages.Put{Envelope: messages.Envelope{ID: id}}})
 		require.NoError(t, err)
 	}
+}
+
+// Two goroutines put through one window. The first has to tell the queue and has not
+// yet done so; the second must not go on to its next command before that.
+func TestA3_APutWaitsForWhoHasYetToTellTheQueueOfItsBurst(t *testing.T) {
+	within(t, messages.QueueConfig{}, nil, func(t *testing.T, b *Broker, q *Queue) {
+		w := NewWindow(b, q, 10, false)
+		enter := func() { require.NoError(t, w.Enter(t.Context(), b.runtime, 1, true)) }
+		enter()
+		first := ledger.NewPut(&messages.Envelope{ID: "first"}, false)
+		require.True(t, w.intake.post(&first))
+		enter()
+		ahead := make(chan int, 1)
+		go func() {
+			w.Post(&messages.Envelope{ID: "second"})
+			ahead <- statsOf(t, b, q).Ready
+		}()
+		synctest.Wait()
+		select {
+		case n := <-ahead:
+			t.Fatalf("the second went on when the queue had %d of the two puts", n)
+		default:
+		}
+		q.Address.Send(w)
+		w.intake.hasTold()
+		assert.Equal(t, 2, <-ahead, "puts ahead of the second's next command")
+		assert.NoError(t, w.Flush(t.Context(), b.runtime))
+	})
 }
 
 // The settles of two consumers' workers are on one way. A worker of the first has to
