@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -123,4 +124,17 @@ func TestQ17_ASettleIsAheadOfItsConsumersEndWhoeverTellsTheQueue(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The room that a worker has made for the queue's next burst is let go when the
+// consumer is idle: there may be 100,000 of them.
+func TestAnIdleConsumerKeepsNoRoomForABurst(t *testing.T) {
+	within(t, messages.QueueConfig{}, nil, func(t *testing.T, b *Broker, q *Queue) {
+		k := consumeIn(t, b, func(context.Context, *messages.Delivery) error { return nil })
+		k.inner.stockUp()
+		putIn(t, b, q, "a") // it has something to do, and then nothing any more
+		time.Sleep(q.Config.AckTimeout)
+		synctest.Wait()
+		assert.Nil(t, k.inner.spare.Load())
+	})
 }
