@@ -253,8 +253,14 @@ func (m *stopConsumer) Fail(err error) {
 // Fail tries again.
 func (m *crashed) Fail(err error) { m.retry(m.consumer.queue.Address, m, err) }
 
-// Fail tries again.
-func (m *holderEnded) Fail(err error) { m.retry(m.queue.Address, m, err) }
+// Fail tries again; as often as it takes when the crash was a settle's.
+func (m *holderEnded) Fail(err error) {
+	if m.queue.returns.taking && errors.Is(err, actorkit.ErrCrashed) {
+		m.queue.Address.PutBack(m)
+		return
+	}
+	m.retry(m.queue.Address, m, err)
+}
 
 // Fail tries again.
 func (m *effectivePrefetch) Fail(err error) { m.retry(m.consumer.queue.Address, m, err) }

@@ -797,3 +797,33 @@ func TestS3_APanickingOnResultCostsOneResult(t *testing.T) {
 		assert.Equal(t, 6, stats(t, b, "jobs").Ready)
 	})
 }
+
+// explosive is an error of the user's that panics when it is looked at.
+type explosive struct{}
+
+func (explosive) Error() string { panic("an error without a text") }
+
+// What looks at a handler's error runs the user's code: its panic is the handler's.
+func TestS1_AnErrorThatPanicsIsACrashOfItsHandler(t *testing.T) {
+	for _, config := range []postroom.QueueConfig{quick, {NoTimeout: true, MaxAttempts: 5}} {
+		eachSeed(t, 10, func(s *sim) {
+			b := s.broker()
+			declare(t, b, "jobs", config)
+			put(t, b, "jobs", "a")
+			runs := 0
+			k := consume(t, b, "jobs", func(context.Context, *postroom.Delivery) error {
+				if runs++; runs == 1 {
+					return explosive{}
+				}
+				return nil
+			}, postroom.ConsumerConfig{})
+			s.sleep(time.Hour)
+			st := stats(t, b, "jobs")
+			assert.EqualValues(t, 1, st.Acks, "%+v", st)
+			assert.Equal(t, 2, runs)
+			require.NoError(t, b.Cancel(ctx, k.Tag))
+			s.sleep(time.Hour)
+			assert.True(t, ended(k), "nothing is held any more")
+		})
+	}
+}

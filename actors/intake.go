@@ -3,6 +3,7 @@ package actors
 import (
 	"errors"
 	"sync"
+	"sync/atomic"
 
 	"github.com/postroom/postroom/actors/ledger"
 	"github.com/postroom/postroom/internal/actorkit"
@@ -23,6 +24,10 @@ type intake struct {
 	free        *sheaf
 	kept        int // sheaves in free
 	busy        bool
+
+	telling atomic.Int32 // who are about to send the window to the queue
+	held    atomic.Int32 // whose puts go with it, and wait until telling is 0
+	told    sync.Cond
 
 	// Of the queue's turn.
 	batch  *sheaf
@@ -53,9 +58,11 @@ const (
 	handOverEvery = 64
 )
 
-// post takes one put in. True: the queue has to be told.
+// post takes one put in. True: the caller has to tell the queue, and then call
+// hasTold.
 func (in *intake) post(p *ledger.Put) bool {
 	in.mu.Lock()
+	defer in.mu.Unlock()
 	s := in.last
 	if s == nil || s.n == sheafPuts {
 		s = in.spare()
@@ -68,10 +75,35 @@ func (in *intake) post(p *ledger.Put) bool {
 	}
 	s.puts[s.n].Put = *p
 	s.n++
-	tell := !in.busy
-	in.busy = true
-	in.mu.Unlock()
-	return tell
+	if !in.busy {
+		in.busy = true
+		in.telling.Add(1)
+		return true
+	}
+	if in.telling.Load() > 0 {
+		in.holdOn()
+	}
+	return false
+}
+
+// holdOn waits, under mu, until another caller's message is in the queue's mailbox:
+// our next command would else overtake it, and with it the put that we have posted.
+func (in *intake) holdOn() {
+	in.held.Add(1) // before telling is read again: see hasTold
+	for in.telling.Load() > 0 {
+		in.told.Wait()
+	}
+	in.held.Add(-1)
+}
+
+// hasTold lets those go on whose puts go with the message that was sent. It takes the
+// mutex only for them: the queue may have it by now.
+func (in *intake) hasTold() {
+	if in.telling.Add(-1) == 0 && in.held.Load() > 0 {
+		in.mu.Lock()
+		in.told.Broadcast()
+		in.mu.Unlock()
+	}
 }
 
 // spare is called under mu.
@@ -138,34 +170,31 @@ func (w *Window) Post(e *messages.Envelope) string {
 	id := p.ID // before it is sent
 	if w.intake.post(&p) {
 		w.queue.Address.Send(w)
+		w.intake.hasTold()
 	}
 	return id
 }
 
-// Fail answers the put that crashed the queue and has the others handled; all of
-// them when the queue has ended.
+// Fail answers the put that crashed the queue and has the others handled, still
+// ahead of what their callers sent afterwards; it answers all of them when the queue
+// has ended, or crashes again and again on none of them.
 func (w *Window) Fail(err error) {
 	in := &w.intake
-	if r := &w.queue.returns; r.left() && errors.Is(err, actorkit.ErrCrashed) {
-		r.Fail(err) // see takeIn
-	}
-	if !errors.Is(err, actorkit.ErrCrashed) {
-		for a := in.next(); a != nil; a = in.next() {
-			w.fail(a, err)
-		}
-		return
-	}
-	if a := in.now; a != nil {
+	crashed := errors.Is(err, actorkit.ErrCrashed)
+	switch a := in.now; {
+	case crashed && a != nil:
 		in.now = nil
 		w.fail(a, err)
-	} else if in.tries++; in.tries >= triesMax {
+	case crashed && in.tries < triesMax-1:
+		in.tries++
+	default:
 		in.tries = 0
 		for a := in.next(); a != nil; a = in.next() {
 			w.fail(a, err)
 		}
 		return
 	}
-	w.queue.Address.Send(w)
+	w.queue.Address.PutBack(w)
 }
 
 // fail answers a put that will not be handled, or crashed the queue, and frees its

@@ -20,8 +20,9 @@ type returns struct {
 	pushed atomic.Pointer[slot] // newest first
 
 	// Of the queue's turn.
-	taken *slot // oldest first
-	now   *slot // under way
+	taken  *slot // oldest first
+	now    *slot // under way
+	taking bool  // stays true when the queue crashes on it
 }
 
 // push sends a slot on its way to the queue.
@@ -64,28 +65,49 @@ func (r *returns) next() *slot {
 	return s
 }
 
-// Fail costs the settle that crashed the queue, and sends for the others again.
-// When the queue has ended they are lost, as its leases are.
+// Fail leaves the rest to carryOn when the queue has crashed. When it has ended, the
+// settles are lost, as its leases are.
 func (r *returns) Fail(err error) {
-	if !errors.Is(err, actorkit.ErrCrashed) {
-		r.pushed.Store(nil)
+	if errors.Is(err, actorkit.ErrCrashed) {
+		r.taking = true
 		return
 	}
-	if s := r.now; s != nil {
-		r.now = nil
-		s.Fail(err)
-		r.to.Send(r)
-		return
-	}
-	r.retry(r.to, r, err)
+	r.pushed.Store(nil)
 }
 
-// left reports whether a crash has left something to do.
-func (r *returns) left() bool { return r.now != nil || r.taken != nil }
+// carryOn is called when the queue has restarted. A crash on a settle costs that one,
+// and the others are sent for again, also the pushed ones: nobody else would, since
+// workers send only when there is none. When the queue crashes again and again on none
+// of them, all are lost.
+func (r *returns) carryOn() {
+	if !r.taking {
+		return
+	}
+	r.taking = false
+	lost := r.now
+	r.now = nil
+	if lost == nil && r.left() && !r.mayRetry(actorkit.ErrCrashed) {
+		r.tries = 0
+		r.take()
+		lost, r.taken = r.taken, nil
+	}
+	for lost != nil {
+		next := lost.next
+		lost.Fail(actorkit.ErrCrashed)
+		lost = next
+	}
+	if r.left() {
+		r.to.Send(r)
+	}
+}
+
+// left reports whether there is something to take.
+func (r *returns) left() bool { return r.taken != nil || r.pushed.Load() != nil }
 
 // takeReturns settles what a burst of handlers' returns means.
 func (q *workQueue) takeReturns(c *actorkit.Context) {
 	r := q.returns
+	r.taking = true
 	r.take()
 	for s := r.next(); s != nil; s = r.next() {
 		q.probe("before", s)
@@ -96,4 +118,5 @@ func (q *workQueue) takeReturns(c *actorkit.Context) {
 			q.performAll(c)
 		}
 	}
+	r.taking = false
 }

@@ -48,6 +48,7 @@ type Window struct {
 func NewWindow(b *Broker, q *Queue, size int, untilSettled bool) *Window {
 	w := &Window{broker: b, queue: q, size: int64(size), untilSettled: untilSettled}
 	w.owner.Address = w
+	w.intake.told.L = &w.intake.mu
 	return w
 }
 

@@ -129,13 +129,13 @@ func (w *worker) work(s *slot) {
 	if check.on {
 		check.blame(before, s)
 	}
-	w.running.Store(nil)
 
 	var cause error
 	if !s.state.CompareAndSwap(slotRunning, slotSettling) { // flagged
 		cause = context.Cause(w.ctx)
 	}
-	s.verdict(err, cause, k.config.Manual)
+	s.verdict(err, cause, k.config.Manual) // asks the error, which may panic: still the handler's crash
+	w.running.Store(nil)
 	k.queue.returns.push(s)
 	if !s.state.CompareAndSwap(slotSettling, slotOver) {
 		s.state.Store(slotOver)

@@ -121,6 +121,7 @@ func (q queueShell) Started(c *actorkit.Context) {
 	case err != nil:
 		q.quarantine(c, err)
 	}
+	q.returns.carryOn()
 	q.perform(c)
 }
 
@@ -643,7 +644,11 @@ func (q *workQueue) detach(c *actorkit.Context, m *detach) {
 	m.consumer.self.Send(&detached{})
 }
 
+// holderEnded first takes the settles of the consumer's last handlers: the message
+// that they come with is another worker's, which may have yet to send it, and with
+// the consumer its leases without a timeout end.
 func (q *workQueue) holderEnded(c *actorkit.Context, m *holderEnded) {
+	q.takeReturns(c)
 	q.ledger.Detach(c.Now(), m.tag)
 	q.ledger.HolderEnded(c.Now(), m.tag)
 	delete(q.consumers, m.tag)

@@ -470,6 +470,54 @@ func TestParentStopsWithItsChildren(t *testing.T) {
 	})
 }
 
+// staunch is a message that crashes its actor some times and keeps its place.
+type staunch struct {
+	to      *Address
+	crashes int
+}
+
+func (m *staunch) Fail(err error) {
+	if errors.Is(err, ErrCrashed) {
+		m.to.PutBack(m)
+	}
+}
+
+func TestAMessageThatIsPutBackKeepsItsPlace(t *testing.T) {
+	eachExecutor(t, func(t *testing.T, s *System) {
+		for name, send := range map[string]func(a *Address, msg any){"sent": (*Address).Send, "called": (*Address).Call} {
+			var d diary
+			last := make(chan struct{})
+			a := mustSpawn(t, s, Spec{Name: name, New: func() Actor {
+				return &part{receive: func(c *Context, msg any) {
+					switch msg := msg.(type) {
+					case *staunch:
+						if msg.crashes > 0 {
+							msg.crashes--
+							d.add("crash")
+							for i := range 10 { // behind it, and more than there is room for at first
+								c.Self().Send(i)
+							}
+							panic("boom")
+						}
+						d.add("done")
+						c.Self().Send(last)
+					case int:
+						d.add(fmt.Sprint(msg))
+					case chan struct{}:
+						close(msg)
+					}
+				}}
+			}})
+			send(a, &staunch{to: a, crashes: 2})
+			get(t, last, "the last message")
+			stopAndWait(t, s, a)
+			all := d.all()
+			require.Len(t, all, 23)
+			assert.Equal(t, []string{"crash", "crash", "done", "0"}, all[:4])
+		}
+	})
+}
+
 func TestParentRestartsWithNewChildren(t *testing.T) {
 	eachExecutor(t, func(t *testing.T, s *System) {
 		parent := mustSpawn(t, s, spec("parent", &part{

@@ -68,6 +68,11 @@ func (a *Address) Call(msg any) {
 	a.mailbox.handOver()
 }
 
+// PutBack puts the message that has just crashed the actor back to where it was,
+// ahead of all that waits, for one that has more to do than what it crashed on. Only
+// its Fail may call it, and only when the error is [ErrCrashed].
+func (a *Address) PutBack(msg any) { a.mailbox.putBack(msg) }
+
 // Pending returns about how many messages wait, those of the turn under way
 // included.
 func (a *Address) Pending() int { return a.mailbox.UserMessageCount() }

@@ -220,6 +220,15 @@ func (m *mailbox) next() (msg any, ok bool) {
 	return msg, true
 }
 
+// putBack undoes next. Only who holds busy calls it, after a next.
+func (m *mailbox) putBack(msg any) {
+	m.cursor--
+	m.batch[m.cursor] = msg
+	if w := m.owner.system.watcher; w != nil {
+		w.Posted(m.owner, false)
+	}
+}
+
 // handOver ends an activation that must not go on by itself: what is left is
 // scheduled.
 func (m *mailbox) handOver() {

@@ -1,0 +1,140 @@
+package actors
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/postroom/postroom/actors/ledger"
+	"github.com/postroom/postroom/internal/actorkit"
+	"github.com/postroom/postroom/messages"
+)
+
+// These tests stand between two instructions, where only another thread comes
+// otherwise, and so are inside of the package.
+
+// within runs fn with a broker and a queue on the real runtime, inside of a bubble.
+func within(t *testing.T, config messages.QueueConfig, probe func(point string), fn func(t *testing.T, b *Broker, q *Queue)) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := actorkit.NewReal(actorkit.RealConfig{})
+		system := actorkit.NewSystem(rt, nil)
+		defer func() {
+			system.ActorSystem().Shutdown()
+			rt.Close()
+		}()
+		b, err := Start(Config{System: system, Probe: probe})
+		require.NoError(t, err)
+		_, err = b.Ask(t.Context(), "declare queue", b.queueDesk, &messages.DeclareQueue{Queue: "jobs", Config: config})
+		require.NoError(t, err)
+		q, ok := b.Queue("jobs")
+		require.True(t, ok)
+		fn(t, b, q)
+		assert.NoError(t, b.Close(t.Context()))
+	})
+}
+
+func consumeIn(t *testing.T, b *Broker, h Handler) *Consumer {
+	t.Helper()
+	a, err := b.AskPool(t.Context(), "consume", &StartConsumer{Queue: "jobs", Handler: h, Config: messages.ConsumerConfig{}.WithDefaults()})
+	require.NoError(t, err)
+	return a.Value.(*Consumer)
+}
+
+func statsOf(t *testing.T, b *Broker, q *Queue) messages.QueueStats {
+	t.Helper()
+	a, err := b.AskAt(t.Context(), "stats", q, &messages.QueueStatsQuery{})
+	require.NoError(t, err)
+	return a.Value.(messages.QueueStats)
+}
+
+func putIn(t *testing.T, b *Broker, q *Queue, ids ...string) {
+	t.Helper()
+	for _, id := range ids {
+		_, err := b.AskAt(t.Context(), "put", q, &Put{Put: messages.Put{Envelope: messages.Envelope{ID: id}}})
+		require.NoError(t, err)
+	}
+}
+
+// Two goroutines put through one window. The first has to tell the queue and has not
+// yet done so; the second must not go on to its next command before that.
+func TestA3_APutWaitsForWhoHasYetToTellTheQueueOfItsBurst(t *testing.T) {
+	within(t, messages.QueueConfig{}, nil, func(t *testing.T, b *Broker, q *Queue) {
+		w := NewWindow(b, q, 10, false)
+		enter := func() { require.NoError(t, w.Enter(t.Context(), b.runtime, 1, true)) }
+		enter()
+		first := ledger.NewPut(&messages.Envelope{ID: "first"}, false)
+		require.True(t, w.intake.post(&first))
+		enter()
+		ahead := make(chan int, 1)
+		go func() {
+			w.Post(&messages.Envelope{ID: "second"})
+			ahead <- statsOf(t, b, q).Ready
+		}()
+		synctest.Wait()
+		select {
+		case n := <-ahead:
+			t.Fatalf("the second went on when the queue had %d of the two puts", n)
+		default:
+		}
+		q.Address.Send(w)
+		w.intake.hasTold()
+		assert.Equal(t, 2, <-ahead, "puts ahead of the second's next command")
+		assert.NoError(t, w.Flush(t.Context(), b.runtime))
+	})
+}
+
+// The settles of two consumers' workers are on one way. A worker of the first has to
+// tell the queue and has not yet done so, when the second consumer ends: its settle
+// counts all the same, although its lease without a timeout ends with it. However
+// often the queue crashes on the two, the consumer's end is not forgotten.
+func TestQ17_ASettleIsAheadOfItsConsumersEndWhoeverTellsTheQueue(t *testing.T) {
+	const most = 2 * (1 + triesMax) // until both settles are given up
+	for _, crashes := range []int{0, most} {
+		left := crashes
+		probe := func(point string) {
+			if point == "queue jobs before *actors.slot" && left > 0 {
+				left--
+				panic("bomb")
+			}
+		}
+		config := messages.QueueConfig{NoTimeout: true, MaxAttempts: 100}
+		within(t, config, probe, func(t *testing.T, b *Broker, q *Queue) {
+			putIn(t, b, q, "a")
+			release := make(chan struct{})
+			k := consumeIn(t, b, func(context.Context, *messages.Delivery) error { <-release; return nil })
+			synctest.Wait()
+			other := &consumer{broker: b, tag: "other", queue: q}
+			q.returns.pushed.Store(&slot{consumer: other, quiet: true}) // its worker is about to send
+
+			_, err := b.AskPool(t.Context(), "cancel", &messages.Cancel{Tag: k.Tag})
+			require.NoError(t, err)
+			close(release)
+			<-k.Done()
+			s := statsOf(t, b, q)
+			assert.Zero(t, s.Leased, "%+v", s)
+			assert.Zero(t, left)
+			if crashes == 0 {
+				assert.EqualValues(t, 1, s.Acks, "%+v", s)
+			} else {
+				assert.Equal(t, 1, s.Ready+s.Delayed, "%+v", s)
+			}
+		})
+	}
+}
+
+// The room that a worker has made for the queue's next burst is let go when the
+// consumer is idle: there may be 100,000 of them.
+func TestAnIdleConsumerKeepsNoRoomForABurst(t *testing.T) {
+	within(t, messages.QueueConfig{}, nil, func(t *testing.T, b *Broker, q *Queue) {
+		k := consumeIn(t, b, func(context.Context, *messages.Delivery) error { return nil })
+		k.inner.stockUp()
+		putIn(t, b, q, "a") // it has something to do, and then nothing any more
+		time.Sleep(q.Config.AckTimeout)
+		synctest.Wait()
+		assert.Nil(t, k.inner.spare.Load())
+	})
+}
