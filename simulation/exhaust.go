@@ -660,7 +660,7 @@ func (x *explorer) ring(now time.Time) {
 // there for one, the first to come is struck.
 func (x *explorer) point(name string) {
 	for i := range x.plan.Faults {
-		if f := &x.plan.Faults[i]; x.id != "" && f.Kind == FaultActor && strings.HasSuffix(name, " "+f.Point) {
+		if f := &x.plan.Faults[i]; x.id != "" && f.strikesAt(name) {
 			x.touched.add(x.object("fault " + f.Kind.String() + " " + f.Point))
 		}
 	}

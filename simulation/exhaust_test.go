@@ -41,14 +41,15 @@ func TestTwoWorkersTwoMessagesOneCrashAreSearchedToTheEnd(t *testing.T) {
 	require.Less(t, spent, time.Minute, "the bound of the issue")
 }
 
-// TestACrashOfTheBrokersOwnIsSearchedToTheEnd crashes each actor of the broker before
-// and after each message that changes something, in every schedule.
+// TestACrashOfTheBrokersOwnIsSearchedToTheEnd crashes queue and router before and after
+// each message that changes something, and each kind of actor at whatever it is told
+// next, in every schedule.
 func TestACrashOfTheBrokersOwnIsSearchedToTheEnd(t *testing.T) {
 	if testing.Short() {
 		t.Skip("several seconds")
 	}
 	var faults []Fault
-	for _, point := range ActorPoints {
+	for _, point := range slices.Concat(decidingPoints, pointActors) {
 		for _, k := range []Kind{KindAccepted, KindStart} {
 			faults = append(faults, Fault{Kind: FaultActor, Anchor: Anchor{Event: k, Message: "m1"}, Point: point})
 		}

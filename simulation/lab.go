@@ -78,7 +78,7 @@ type lab struct {
 	stormTill time.Time
 	acks      int
 	actorDown bool // some actor of the broker crashed: what it was told may be lost
-	newsDown  bool // and it was none of the queues': announcements may be lost
+	newsDown  bool // and it was the router's: announcements may be lost
 
 	onTheirWay map[tagKey][]uint64 // incarnations of the receipts that handlers settle by
 	failures   map[leaseKey]error  // what handlers have returned, until it reaches the ledger
@@ -455,7 +455,7 @@ func (l *lab) open() bool {
 	options := append([]postroom.Option{
 		postroom.WithRuntime(l.rt, l.world.system), postroom.WithListener(l.listen), postroom.WithLedger(l.newTwin),
 	}, l.policy...)
-	if slices.ContainsFunc(l.plan.Faults, func(f Fault) bool { return f.Kind == FaultActor }) {
+	if l.spec.probed != nil || slices.ContainsFunc(l.plan.Faults, func(f Fault) bool { return f.Kind == FaultActor }) {
 		options = append(options, postroom.WithProbe(l.probe))
 	}
 	b, err := postroom.Open(options...)
@@ -474,7 +474,7 @@ func (l *lab) open() bool {
 		return false
 	}
 	for _, q := range l.queues {
-		if err := b.DeclareQueue(ctx, q.name, q.config); err != nil {
+		if err := insist(func() error { return b.DeclareQueue(ctx, q.name, q.config) }); err != nil {
 			l.fail(fmt.Errorf("simulation: %w", err))
 			return false
 		}
@@ -485,6 +485,17 @@ func (l *lab) open() bool {
 		}
 	}
 	return !l.over
+}
+
+// insist does what is harmless to do twice, again while an actor that crashed on it
+// leaves the outcome unknown.
+func insist(do func() error) (err error) {
+	for range putTriesMax {
+		if err = do(); !errors.Is(err, postroom.ErrOutcomeUnknown) {
+			break
+		}
+	}
+	return err
 }
 
 // stormFor is how long faults may strike: until the last item and five times the
@@ -641,7 +652,7 @@ func (l *lab) listen(n postroom.Notice) {
 		}
 	case messages.ActorCrashed:
 		l.actorDown = true
-		l.newsDown = l.newsDown || !strings.Contains(n.Actor, "#") // a queue: mail#1
+		l.newsDown = l.newsDown || n.Actor == "topic-router"
 		if _, ours := n.Reason.(*crash); ours || l.over {
 			return
 		}

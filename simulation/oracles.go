@@ -29,12 +29,17 @@ const (
 	HitExtendRace       = "touch racing expiry"
 	HitRedrive          = "redrive"
 	HitTwoFinish        = "two workers finish one message"
+	HitQueueCrash       = "crash of a queue's actor"
+	HitRouterCrash      = "crash of the router"
+	HitConsumerCrash    = "crash of a consumer's actor"
+	HitRoomCrash        = "crash of an actor that starts and ends consumers, queues or redrives"
 )
 
 // MustHit is the must-hit list in order.
 var MustHit = []string{
 	HitStale, HitExpireAlive, HitSameInstant, HitCrashAfterEffect, HitUnknownPut, HitNackAtMax, HitRestartHolding,
 	HitDedup, HitOverflow, HitPriority, HitExtendRace, HitRedrive, HitTwoFinish,
+	HitQueueCrash, HitRouterCrash, HitConsumerCrash, HitRoomCrash,
 }
 
 func (l *lab) hit(name string) { l.result.Hits[name]++ }

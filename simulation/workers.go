@@ -151,8 +151,11 @@ func (k *worker) start() {
 		return
 	}
 	k.alive = true
-	c, err := l.broker.Consume(context.Background(), k.pool.queue.name, k.handle, k.pool.config)
-	if err != nil {
+	var c *postroom.Consumer
+	if err := insist(func() (err error) {
+		c, err = l.broker.Consume(context.Background(), k.pool.queue.name, k.handle, k.pool.config)
+		return err
+	}); err != nil {
 		k.alive = false
 		return
 	}
