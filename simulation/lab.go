@@ -208,6 +208,7 @@ func (l *lab) build() (ok bool) {
 		return false
 	}
 	l.spec.Build(l.world)
+	l.rt.between = l.betweenSteps()
 	if l.drawn {
 		l.drawItems()
 		l.drawFaults()
@@ -218,6 +219,20 @@ func (l *lab) build() (ok bool) {
 	}
 	l.startStrategy()
 	return true
+}
+
+// timersSetting says whether the timers of one instant ring when nobody is ready any
+// more, or between the steps of that instant: a lease that runs out while the heartbeat
+// of that instant is on its way. timersBetween is the latter, which one seed in four has.
+const (
+	timersSetting = "timers"
+	timersBetween = 3
+)
+
+func (l *lab) betweenSteps() bool {
+	return l.setting(timersSetting, 0, timersBetween, func(v int64) string {
+		return [...]string{"after the steps", "after the steps", "after the steps", "between the steps"}[v]
+	}) == timersBetween
 }
 
 // execute runs the world to its end and reports whether it left nothing behind.
