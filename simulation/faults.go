@@ -460,7 +460,11 @@ func (l *lab) kill(a *armed, k *worker) {
 	}
 	for _, j := range l.sortedJobs() {
 		if j.worker == k {
-			j.doomed = errKilled
+			j.doomed, j.killed = errKilled, true
+			if l.killedJobs == nil {
+				l.killedJobs = map[int]bool{}
+			}
+			l.killedJobs[j.number] = true
 			j.ctx.kill(l)
 		}
 	}
@@ -566,6 +570,10 @@ func (j *job) point(at string) {
 func (j *job) suffer(a *armed) {
 	l, f := j.worker.lab, a.fault
 	j.last = max(j.last, a.event)
+	switch f.Kind { // what the plan does to a handler is not its own manners
+	case FaultHang, FaultZombie, FaultAckLate, FaultExtendLate, FaultIgnore, FaultReorder:
+		j.excused = true
+	}
 	switch f.Kind {
 	case FaultCrash:
 		panic(&crash{"crash at " + j.at})

@@ -80,6 +80,10 @@ type lab struct {
 	actorDown bool // some actor of the broker crashed: what it was told may be lost
 	newsDown  bool // and it was the router's: announcements may be lost
 
+	honours    *honours     // asked for by HandlerHonoursContext
+	leftovers  *leftovers   // by NoGoroutineLeft
+	killedJobs map[int]bool // by number
+
 	onTheirWay map[tagKey][]uint64 // incarnations of the receipts that handlers settle by
 	failures   map[leaseKey]error  // what handlers have returned, until it reaches the ledger
 
@@ -124,7 +128,9 @@ func (s Spec) run(p Plan, draw bool) (result Result) {
 	if !s.hostedNow && s.needsBubble(p) {
 		began := stopwatch()
 		s.hostedNow, s.fresh = true, true
-		s.hosted(func() { result = s.run(p, draw) })
+		if left := s.hosted(func() { result = s.run(p, draw) }); left != "" && !result.Failed() {
+			result.Err = left
+		}
 		result.Elapsed = began()
 		return result
 	}
@@ -680,7 +686,7 @@ func (l *lab) listen(n postroom.Notice) {
 	case messages.HandlerStuck:
 		l.emit(Event{Kind: KindQueue, Queue: n.Queue, Consumer: n.Consumer, Tag: n.Tag, Detail: "handler stuck"})
 	case messages.AlarmRaised:
-		l.emit(Event{Kind: KindAlarm, Queue: n.Queue, Detail: n.Alarm.String()})
+		l.emit(Event{Kind: KindAlarm, Queue: n.Queue, Detail: n.Alarm.String(), Cause: l.events})
 	}
 }
 

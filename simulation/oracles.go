@@ -147,6 +147,7 @@ func (x *External) Count(key string) int { return x.byKey[key] }
 // Expectation is an oracle over the externals, judged at the end of a run.
 type Expectation struct {
 	name  string
+	setUp func(l *lab) // may be nil
 	judge func(l *lab) error
 }
 
@@ -154,11 +155,16 @@ type Expectation struct {
 func (w *World) Expect(e ...Expectation) {
 	l := w.describing("Expect")
 	l.expected = append(l.expected, e...)
+	for _, x := range e {
+		if x.setUp != nil {
+			x.setUp(l)
+		}
+	}
 }
 
 // EffectAtLeastOnce: every message that was acked had an effect on x.
 func EffectAtLeastOnce(x *External) Expectation {
-	return Expectation{"EffectAtLeastOnce " + x.name, func(l *lab) error {
+	return Expectation{name: "EffectAtLeastOnce " + x.name, judge: func(l *lab) error {
 		had := map[string]bool{}
 		for _, f := range x.effects {
 			had[f.message] = true
@@ -175,7 +181,7 @@ func EffectAtLeastOnce(x *External) Expectation {
 // EffectAtMostOnceByKey: nothing was done twice under one key, so the handler, or
 // the external, is idempotent.
 func EffectAtMostOnceByKey(x *External) Expectation {
-	return Expectation{"EffectAtMostOnceByKey " + x.name, func(*lab) error {
+	return Expectation{name: "EffectAtMostOnceByKey " + x.name, judge: func(*lab) error {
 		for _, key := range slices.Sorted(maps.Keys(x.byKey)) {
 			if n := x.byKey[key]; n > 1 {
 				return fmt.Errorf("%s was done %d times under key %q", x.name, n, key)
@@ -187,7 +193,7 @@ func EffectAtMostOnceByKey(x *External) Expectation {
 
 // NoEffectAfterFence: nothing was done on a lease that was over.
 func NoEffectAfterFence(x *External) Expectation {
-	return Expectation{"NoEffectAfterFence " + x.name, func(*lab) error {
+	return Expectation{name: "NoEffectAfterFence " + x.name, judge: func(*lab) error {
 		for _, f := range x.effects {
 			if f.fenced {
 				return fmt.Errorf("%s was done for %s by tag %d, whose lease was over", x.name, f.message, f.tag)
@@ -283,6 +289,9 @@ func (l *lab) consult(e *Event) {
 // atRest is called when nothing can move before time passes: what could have been
 // done by now must have been (L2, L3, L4).
 func (l *lab) atRest() {
+	if l.honours != nil {
+		l.honours.look(l)
+	}
 	if l.over || l.broker == nil || l.finished || l.latest.Kind == KindEnd {
 		return
 	}
@@ -374,6 +383,9 @@ func (l *lab) judge() {
 		return
 	}
 	l.rt.Idle() // announcements on their way arrive
+	if l.leftovers != nil {
+		l.sleep(l.leftovers.after)
+	}
 	l.judgeEnd()
 }
 

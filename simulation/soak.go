@@ -115,6 +115,11 @@ func (l *lab) live() {
 	began := l.soak.clock.Now()
 	for {
 		done := false
+		l.locked(func() {
+			if l.honours != nil {
+				l.honours.look(l)
+			}
+		})
 		l.locked(func() { done = l.over || l.drained(l.queues) && len(l.jobs) == 0 })
 		if done {
 			break
@@ -126,6 +131,9 @@ func (l *lab) live() {
 		_ = l.soak.clock.Sleep(ctx, soakPoll)
 	}
 	_ = l.soak.clock.Sleep(ctx, soakPoll) // announcements on their way arrive
+	if l.leftovers != nil {
+		_ = l.soak.clock.Sleep(ctx, l.leftovers.after)
+	}
 	l.locked(l.judgeEnd)
 	l.locked(func() { l.emit(Event{Kind: KindEnd, Cause: l.events}) })
 	patience, cancel := l.soak.clock.WithTimeout(ctx, time.Minute)
@@ -170,6 +178,9 @@ func (k *worker) handleReal(ctx context.Context, d *postroom.Delivery) (err erro
 	defer func() {
 		value := recover()
 		l.locked(func() {
+			if l.honours != nil {
+				l.honours.check(l, j)
+			}
 			delete(l.jobs, j.key)
 			if value != nil {
 				k.down++
@@ -182,5 +193,6 @@ func (k *worker) handleReal(ctx context.Context, d *postroom.Delivery) (err erro
 			panic(value)
 		}
 	}()
-	return k.pool.mode.handler(j.ctx, d)
+	l.labelled(j, func(context.Context) { err = k.pool.mode.handler(j.ctx, d) })
+	return err
 }
