@@ -181,7 +181,7 @@ func (s Spec) run(p Plan, draw bool) (result Result) {
 		}
 	}
 	if l.isReal() {
-		p.Faults = nil
+		l.armReal()
 		l.live()
 	} else {
 		clean = l.execute()

@@ -98,14 +98,18 @@ func (x *External) do(j *job, ctx context.Context, key, detail string) error {
 	return nil
 }
 
-// doReal is do on the wall clock, without faults.
+// doReal is do on the wall clock.
 func (x *External) doReal(ctx context.Context, key, detail string) error {
 	if x.fn != nil {
 		if err := x.fn(ctx, key, detail); err != nil {
 			return err
 		}
 	}
-	x.lab.locked(func() { x.note(jobOf(ctx), key, detail) })
+	j := jobOf(ctx)
+	x.lab.locked(func() { x.note(j, key, detail) })
+	if j != nil {
+		j.realPoint("effect")
+	}
 	return nil
 }
 
