@@ -157,6 +157,9 @@ func (s Spec) run(p Plan, draw bool) (result Result) {
 	}
 	l.rt = NewRuntime(p.Seed)
 	l.rt.search, l.rt.room, l.rt.late = s.search, s.room, s.late
+	if s.cover {
+		l.result.cover = newCoverage(p.Seed)
+	}
 	system := borrowSystem(s.fresh)
 	clean := false
 	defer func() { returnSystem(system, clean && !s.fresh) }()
@@ -347,6 +350,9 @@ func (l *lab) emitOf(s *story, e Event) int {
 	l.counts[e.Kind]++
 	if l.rt.search != nil {
 		l.rt.search.event(&e)
+	}
+	if l.result.cover != nil {
+		l.result.cover.note(&e)
 	}
 	if s != nil {
 		s.last = e.Number

@@ -60,6 +60,7 @@ type Spec struct {
 	late func() bool
 	// probed, for a test, is told of every point that an actor comes to.
 	probed func(point string)
+	cover  bool // Result.cover is wanted
 }
 
 // Run makes one run whose every choice is drawn from the seed: configuration,
