@@ -86,8 +86,8 @@ func TestReductionsLoseNoHistory(t *testing.T) {
 		{"queue commands", 1, 1, 1, []Fault{{Kind: FaultPurge, Anchor: OnStart("m1", 1)}, {Kind: FaultDrain, Anchor: OnStart("m1", 1), For: time.Second}}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if raceOn && c.long {
-				t.Skip("minutes with the race detector")
+			if (raceOn || testing.Short()) && c.long {
+				t.Skip("minutes with the race detector, seconds without")
 			}
 			b := Bound{Messages: c.messages, Workers: c.workers, Crashes: c.crashes, Faults: c.faults, Turn: 1, naive: true}
 			if c.messages > 1 {
