@@ -142,7 +142,7 @@ func (s Spec) checkScenario(t testing.TB, file, text string, c *Scenario) {
 	case c.Want == got || c.Want == "" && !*updateFlag:
 	case *updateFlag:
 		above, _, _ := cutLine(text)
-		if err := os.WriteFile(file, []byte(above+scenarioLine+"\n"+got), 0o600); err != nil {
+		if err := os.WriteFile(file, []byte(above+scenarioLine+"\n"+got), 0o600); err != nil { //nolint:gosec // a file of the test's own testdata
 			t.Fatal(err)
 		}
 	default:

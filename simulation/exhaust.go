@@ -727,9 +727,9 @@ func (x *explorer) reverse(i int, k *made) {
 			return
 		}
 	}
-	for j := len(firsts) - 1; j >= 0; j-- {
-		if slices.Contains(c.whos, firsts[j]) {
-			c.want[firsts[j]] = true
+	for _, who := range slices.Backward(firsts) {
+		if slices.Contains(c.whos, who) {
+			c.want[who] = true
 			return
 		}
 	}

@@ -50,7 +50,7 @@ func (h *honours) check(l *lab, j *job) {
 		j.told = l.rt.now
 	}
 	if on := l.rt.now.Sub(j.told); on > h.within && h.found == nil {
-		h.found = fmt.Errorf("%s works on %s by tag %d for %v after its context has ended (%v), and may for %v",
+		h.found = fmt.Errorf("%s works on %s by tag %d for %v after its context has ended (%w), and may for %v",
 			j.worker.name, j.name, j.d.Tag, on, context.Cause(j.ctx), h.within)
 	}
 }
