@@ -104,8 +104,8 @@ func WithRuntime(rt actorkit.Runtime, system *actorkit.System) Option {
 	}
 }
 
-// WithProbe has probe called at named points of the queue and router actors. It is
-// for crash tests: a probe that panics shows what a crash at that point costs.
+// WithProbe has probe called before and after each message of the broker's actors. It
+// is for crash tests: a probe that panics shows what a crash at that point costs.
 func WithProbe(probe func(point string)) Option {
 	return func(o *options) error {
 		o.probe = probe

@@ -23,7 +23,7 @@ type Config struct {
 	// CheckBodies has a handler crash that changes a message it shares; always on in
 	// builds with the race detector.
 	CheckBodies bool
-	// Probe runs at named points of the queue and router actors; nil in production.
+	// Probe runs before and after each message of the broker's actors; nil in production.
 	// The simulation makes it panic to see what a crash there costs (SPEC S3).
 	Probe func(point string)
 	// NewLedger makes the rules of a queue; nil for [ledger.New]. The simulation wraps
@@ -163,7 +163,7 @@ func (d *desk) ChildFailed(c *actorkit.Context, child *actorkit.Address, _, _ an
 // Receive passes commands on. The answer goes straight from there to the sender.
 func (d *desk) Receive(c *actorkit.Context, msg any) {
 	actorkit.AnswerOnce(c, msg)
-	actorkit.CarryOn(c, d.broker.Listener, msg, func() { d.pass(c, msg) })
+	d.broker.carryOn(c, "desk", msg, d.pass)
 }
 
 func (d *desk) pass(c *actorkit.Context, msg any) {

@@ -134,7 +134,8 @@ type (
 	stopConsumer struct {
 		messages.Asked
 		again
-		queue  *Queue // where an embedder's actor is attached; nil for one of ours
+		to     *actorkit.Address // where it was sent
+		queue  *Queue            // where an embedder's actor is attached; nil for one of ours
 		tag    string
 		reason error // nil: cancelled
 		// holderGone: the embedder's actor has ended, and holds nothing any more.
@@ -238,10 +239,10 @@ func (m *removeLetter) Fail(err error) {
 // Fail tries again.
 func (m *endHandOvers) Fail(err error) { m.retry(m.queue.Address, m, err) }
 
-// Fail tries again where nobody waits for an answer and could ask again himself. A
-// consumer whose actor has ended is not there any more, whoever asked.
+// Fail tries again, and at a queue only where nobody waits for an answer and could ask
+// again himself. A consumer whose actor has ended is not there any more, whoever asked.
 func (m *stopConsumer) Fail(err error) {
-	if m.queue != nil && m.Reply.IsZero() && m.retry(m.queue.Address, m, err) {
+	if (m.queue == nil || m.Reply.IsZero()) && m.to != nil && m.retry(m.to, m, err) {
 		return
 	}
 	if errors.Is(err, actorkit.ErrStopped) {

@@ -67,6 +67,7 @@ type consumer struct {
 	handler Handler
 	self    *actorkit.Address
 	tickFor time.Duration // between ticks
+	point   string        // its name at probes
 
 	inbox   inbox
 	spare   atomic.Pointer[chunk] // see stockUp
@@ -88,7 +89,7 @@ type consumer struct {
 const ticksPerLease = 3
 
 func newConsumer(b *Broker, k *Consumer, h Handler) *consumer {
-	c := &consumer{broker: b, public: k, tag: k.Tag, config: k.Config, queue: k.Queue, handler: h, policy: b.Restart}
+	c := &consumer{broker: b, public: k, tag: k.Tag, config: k.Config, queue: k.Queue, handler: h, policy: b.Restart, point: "consumer " + k.Tag}
 	lease := k.Queue.Config.AckTimeout
 	if k.Config.AckTimeout > 0 {
 		lease = k.Config.AckTimeout
@@ -140,7 +141,7 @@ type attachAnswered struct{ err error }
 
 // Receive implements [actorkit.Actor].
 func (s consumerShell) Receive(c *actorkit.Context, msg any) {
-	actorkit.CarryOn(c, s.broker.Listener, msg, func() { s.handle(c, msg) })
+	s.broker.carryOn(c, s.point, msg, s.handle)
 }
 
 // handle says which method handles which message.
@@ -185,7 +186,11 @@ func (k *consumer) attached(c *actorkit.Context, err error) {
 		k.end(c)
 		return
 	}
-	k.started.Resolve(messages.Answer{Value: k.public})
+	if !k.started.Resolve(messages.Answer{Value: k.public}) {
+		// Its caller has gone, or was told that nobody knows: nobody has its tag, so it
+		// must not stay.
+		k.stop(c, &stopConsumer{tag: k.tag})
+	}
 }
 
 // deliver takes deliveries in and wakes a worker for each while there are idle

@@ -214,33 +214,42 @@ func (e *StuckError) Error() string {
 func (e *StuckError) Hint() string { return "make the handlers return when their context ends" }
 
 func (b *Broker) closeConsumers(ctx context.Context) error {
-	cell := b.runtime.NewCell()
-	b.pool.Send(&closeConsumers{Asked: messages.Asked{Reply: cell.Ref()}})
-	if _, err := cell.Wait(ctx); err == nil {
+	if _, err := b.insist(ctx, b.pool, &closeConsumers{}); err == nil {
 		return nil
 	}
 	b.pool.Send(&abortConsumers{})
 	if b.patiently(b.pool, &closeConsumers{}) {
 		return nil
 	}
-	still := &livingConsumers{}
-	cell = b.runtime.NewCell()
-	still.AnswerTo(cell.Ref())
-	b.pool.Send(still)
-	a, err := cell.Wait(b.background()) // the pool itself never blocks
+	a, err := b.insist(b.background(), b.pool, &livingConsumers{}) // the pool itself never blocks
 	if err != nil {
 		return err
 	}
 	return &StuckError{Consumers: a.Value.([]string)}
 }
 
-// patiently asks and waits for closeGrace; it reports whether there was an answer.
+// patiently asks and waits for closeGrace; it reports whether it was done.
 func (b *Broker) patiently(to *actorkit.Address, cmd messages.Command) bool {
 	wait, cancel := b.runtime.WithTimeout(b.background(), closeGrace)
 	defer cancel()
-	cell := b.runtime.NewCell()
-	cmd.AnswerTo(cell.Ref())
-	to.Send(cmd)
-	_, err := cell.Wait(wait)
+	_, err := b.insist(wait, to, cmd)
 	return err == nil
+}
+
+// insist asks one of our own actors, and again when it crashed on that: asking twice to
+// close is harmless, and to go on without it would cut off what still runs. Errors: ctx
+// ended first, or it crashes each time.
+func (b *Broker) insist(ctx context.Context, to *actorkit.Address, cmd messages.Command) (messages.Answer, error) {
+	for tries := 0; ; tries++ {
+		cell := b.runtime.NewCell()
+		cmd.AnswerTo(cell.Ref())
+		to.Send(cmd)
+		a, err := cell.Wait(ctx)
+		if err == nil {
+			err = a.Err
+		}
+		if !errors.Is(err, actorkit.ErrCrashed) || tries == triesMax {
+			return a, err
+		}
+	}
 }

@@ -29,7 +29,7 @@ type pool struct {
 
 // Receive implements [actorkit.Actor].
 func (p *pool) Receive(c *actorkit.Context, msg any) {
-	actorkit.CarryOn(c, p.broker.Listener, msg, func() { p.handle(c, msg) })
+	p.broker.carryOn(c, "consumers", msg, p.handle)
 }
 
 // handle says which method handles which message.
@@ -49,7 +49,7 @@ func (p *pool) handle(c *actorkit.Context, msg any) {
 		p.foreignEnded(c, msg)
 	case *messages.Cancel:
 		if k := p.find(c, "cancel", msg.Tag, msg); k != nil {
-			k.control.Send(&stopConsumer{Asked: messages.Asked{Reply: c.Ref(msg)}, queue: k.attachedTo(), tag: msg.Tag})
+			k.control.Send(&stopConsumer{Asked: messages.Asked{Reply: c.Ref(msg)}, to: k.control, queue: k.attachedTo(), tag: msg.Tag})
 		}
 	case *messages.SetPrefetch:
 		if k := p.find(c, "set prefetch", msg.Tag, msg); k != nil {
@@ -169,7 +169,7 @@ func (p *pool) startNative(c *actorkit.Context, m *consumeNative) {
 func (p *pool) foreignEnded(_ *actorkit.Context, m *actorkit.ForeignEnded) {
 	for _, k := range p.sorted() {
 		if k.foreign != nil && k.foreign.Equal(m.PID) {
-			k.control.Send(&stopConsumer{queue: k.Queue, tag: k.Tag, holderGone: true})
+			k.control.Send(&stopConsumer{to: k.control, queue: k.Queue, tag: k.Tag, holderGone: true})
 		}
 	}
 	p.left = slices.DeleteFunc(p.left, func(k *Consumer) bool {
@@ -184,7 +184,7 @@ func (p *pool) foreignEnded(_ *actorkit.Context, m *actorkit.ForeignEnded) {
 func (p *pool) closeAll(c *actorkit.Context, m *closeConsumers) {
 	p.closing = append(p.closing, c.Ref(m))
 	for _, k := range p.sorted() {
-		k.control.Send(&stopConsumer{queue: k.attachedTo(), tag: k.Tag, reason: messages.ErrBrokerClosed})
+		k.control.Send(&stopConsumer{to: k.control, queue: k.attachedTo(), tag: k.Tag, reason: messages.ErrBrokerClosed})
 	}
 	p.allClosed()
 }

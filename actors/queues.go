@@ -35,7 +35,7 @@ type queueClosed struct {
 
 // Receive implements [actorkit.Actor].
 func (d *queueDesk) Receive(c *actorkit.Context, msg any) {
-	actorkit.CarryOn(c, d.broker.Listener, msg, func() { d.handle(c, msg) })
+	d.broker.carryOn(c, "queues", msg, d.handle)
 }
 
 // handle says which method handles which message.

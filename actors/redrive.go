@@ -102,6 +102,7 @@ func (r *redriver) Receive(c *actorkit.Context, msg any) {
 	if r.over {
 		return
 	}
+	r.broker.probe("redrive", "before", msg)
 	switch msg := msg.(type) {
 	case *lettersRead:
 		r.letters(c, msg.Answer)
@@ -110,6 +111,7 @@ func (r *redriver) Receive(c *actorkit.Context, msg any) {
 	case *letterMoved:
 		r.moved(c, msg)
 	}
+	r.broker.probe("redrive", "after", msg)
 }
 
 // Ended answers whoever still waits.

@@ -138,7 +138,7 @@ func (l *lab) inBubble(j *job, handler postroom.Handler) error {
 	source.Settler = bubbleSettler{b, source.Settler}
 	d.From = &source
 	all.live++
-	go b.run(handler, j.ctx, &d)
+	l.labelled(j, func(context.Context) { go b.run(handler, j.ctx, &d) })
 	err := l.wait("its handler in the bubble", nil, func() bool { return b.ended || j.doomed != nil })
 	if err != nil {
 		return err
@@ -277,10 +277,16 @@ func (s *bubbles) advance(until time.Time) time.Time {
 	return s.lab.rt.now
 }
 
+// bubbleEnd is how much virtual time goroutines have that a run has left behind, those
+// of crashed handlers above all: testing/synctest stops the clock with the bubble's first
+// goroutine, and panics if another one still sleeps.
+const bubbleEnd = time.Hour
+
 // close lets the goroutines that are left run out.
 func (s *bubbles) close() {
 	s.closed.Store(true)
 	for range 2 {
+		time.Sleep(bubbleEnd / 2)
 		synctest.Wait()
 		for {
 			select {
@@ -296,12 +302,24 @@ func (s *bubbles) close() {
 	}
 }
 
-// hosted runs fn in a bubble of the spec's test, whose clock stands at [Epoch].
-func (s Spec) hosted(fn func()) {
+// hosted runs fn in a bubble of the spec's test, whose clock stands at [Epoch]. It returns
+// what is wrong with what fn leaves there: goroutines that never end.
+func (s Spec) hosted(fn func()) (left string) {
+	ended := false
+	defer func() {
+		if value := recover(); value != nil {
+			if !ended {
+				panic(value)
+			}
+			left = fmt.Sprintf("simulation: a goroutine that a handler has started never ends; Expect(NoGoroutineLeft(time.Minute)) names it (%v)", value)
+		}
+	}()
 	synctest.Test(s.host, func(*testing.T) {
 		time.Sleep(time.Until(Epoch))
 		fn()
+		ended = true
 	})
+	return ""
 }
 
 // needsBubble reports whether the spec has workers of mode Bubble: Build says so.

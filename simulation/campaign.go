@@ -25,6 +25,8 @@ type Campaign struct {
 	Recheck int
 	// FailuresMax ends the campaign after so many failing seeds. Zero: 10.
 	FailuresMax int
+	// Cover has the result tell what was come through, at a tenth of the speed or so.
+	Cover bool
 	// Progress, if set, is told after every run, on one goroutine at a time.
 	Progress func(*CampaignResult)
 }
@@ -49,6 +51,9 @@ type CampaignResult struct {
 	Hits map[string]int `json:"hits"`
 	// TraceHash is a hash over all seeds' hashes in the order of the seeds.
 	TraceHash uint64 `json:"trace_hash"`
+
+	// Cover is what was come through, nil unless it was asked for.
+	Cover *Coverage `json:"cover,omitempty"`
 
 	// Failures are the failing runs, with their events, the lowest seed first.
 	Failures []Result `json:"failures,omitempty"`
@@ -115,6 +120,9 @@ func (s Spec) Campaign(c Campaign) *CampaignResult {
 	}
 	if c.Last == ^uint64(0) && c.For <= 0 {
 		c.Last = c.First // an endless campaign must have a limit
+	}
+	if s.cover = c.Cover; c.Cover {
+		sum.Cover = newCoverage(0)
 	}
 	var mu sync.Mutex
 	next, over := c.First, false
@@ -261,6 +269,10 @@ func (c *CampaignResult) add(r *Result) {
 	c.Steps += r.Steps
 	c.Events += r.EventCount
 	c.Virtual += r.Virtual
+	if r.cover != nil {
+		c.Cover.add(r.cover)
+		r.cover = nil
+	}
 	for name, n := range maps.All(r.Hits) {
 		c.Hits[name] += min(n, 1)
 	}

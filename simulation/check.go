@@ -1,12 +1,8 @@
 package simulation
 
 import (
-	"encoding/json"
 	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,17 +14,26 @@ var (
 	firstFlag = flag.Uint64("simulation.first", 1, "the first of them")
 	forFlag   = flag.Duration("simulation.for", 0, "real time that simulation.Check searches, instead of a number of seeds")
 	seedFlag  = flag.Int64("simulation.seed", -1, "the one seed that simulation.Check runs, and tells of")
+
+	shrinkFlag = flag.Duration("simulation.shrink", 10*time.Second, "real time for looking for the smallest plan that fails as a seed does, once for each way to fail; 0 for none")
+	keepFlag   = flag.Bool("simulation.keep", false, "keep each way to fail as a capsule in testdata/simulation")
+	updateFlag = flag.Bool("simulation.update", false, "write what happens into testdata/simulation/*/*.txt, and make scenarios of capsules whose bug is mended")
 )
 
 // checkShort is how many seeds are tried with -short.
 const checkShort = 20
 
-// Check tries a spec in a test. First it replays the plans in
-// testdata/simulation/<name of the spec>/*.json, which are bugs of the past. Then it
-// runs 200 seeds, or -simulation.seeds, or as many as -simulation.for has time for;
-// every failing seed runs twice and becomes a subtest, named seed-N, which prints what
-// happened and how to run it again. It fails as vacuous when something the spec says
-// happens sometimes never did.
+// Check tries a spec in a test. First it replays the corpus in
+// testdata/simulation/<name of the spec>: scenarios (*.txt) must do what stands below
+// their line, plans (*.json) must pass, and capsules (*.json) fail as long as they are
+// there, with what is left of them: "exact", "same signature", or "capsule no longer
+// applies", which is no pass.
+//
+// Then it runs 200 seeds, or -simulation.seeds, or as many as -simulation.for has time
+// for; every failing seed runs twice and becomes a subtest, named seed-N, which prints
+// what happened and how to run it again. The first seed of each signature is shrunk and
+// printed as a scenario, and -simulation.keep writes it into the corpus as a capsule. It
+// fails as vacuous when something the spec says happens sometimes never did.
 //
 // A run whose handlers are all Script or Inline is the same in every environment; with
 // Bubble handlers t must be a [*testing.T].
@@ -43,7 +48,10 @@ func Check(t testing.TB, s Spec) {
 		for _, e := range r.Events {
 			t.Log(e)
 		}
-		tell(t, s, &r)
+		tell(t, &r)
+		if r.Failed() {
+			s.shrinkAndKeep(t, &r)
+		}
 		return
 	}
 	c := Campaign{First: *firstFlag, Last: *firstFlag + uint64(max(1, *seedsFlag)) - 1}
@@ -54,9 +62,16 @@ func Check(t testing.TB, s Spec) {
 		c.For, c.Last = *forFlag, 0
 	}
 	sum := s.Campaign(c)
+	known := map[Signature]bool{}
 	for i := range sum.Failures {
 		r := &sum.Failures[i]
-		subtest(t, fmt.Sprintf("seed-%d", r.Plan.Seed), func(t testing.TB) { tell(t, s, r) })
+		subtest(t, fmt.Sprintf("seed-%d", r.Plan.Seed), func(t testing.TB) {
+			tell(t, r)
+			if !known[r.Signature()] {
+				known[r.Signature()] = true
+				s.shrinkAndKeep(t, r)
+			}
+		})
 	}
 	for _, seed := range sortedKeys(sum.Differences) {
 		t.Errorf("seed %d is not the same twice; %v", seed, sum.Differences[seed])
@@ -87,7 +102,7 @@ func subtest(t testing.TB, name string, fn func(testing.TB)) {
 const tellEvents = 40
 
 // tell reports a failing run.
-func tell(t testing.TB, s Spec, r *Result) {
+func tell(t testing.TB, r *Result) {
 	t.Helper()
 	if !r.Failed() && (r.Replay.Exact || r.Replay.BestEffort || r.Replay.Runs < 2) {
 		return
@@ -117,7 +132,7 @@ func tell(t testing.TB, s Spec, r *Result) {
 	for _, w := range r.Waits {
 		fmt.Fprintln(&text, "waiting:", w)
 	}
-	t.Errorf("%s, seed %d: %v\n%s%v\nagain: go test -run '%s' -simulation.seed=%d", s.Name, r.Plan.Seed, r.Signature(), text.String(), r.Replay, testOf(t.Name()), r.Plan.Seed)
+	t.Errorf("%s, seed %d: %v\n%s%v\nagain: go test -run '%s' -simulation.seed=%d", r.Plan.Spec, r.Plan.Seed, r.Signature(), text.String(), r.Replay, testOf(t.Name()), r.Plan.Seed)
 }
 
 // testOf is the test that a subtest belongs to.
@@ -128,23 +143,29 @@ func testOf(name string) string {
 	return "^" + strings.ReplaceAll(name, "/", "$/^") + "$"
 }
 
-// checkCorpus replays the plans that are kept for this spec.
-func checkCorpus(t testing.TB, s Spec) {
+// shrinkAndKeep looks for the smallest plan that fails as r does, prints it, and keeps
+// it, or r itself if there is none.
+func (s Spec) shrinkAndKeep(t testing.TB, r *Result) {
 	t.Helper()
-	files, _ := filepath.Glob(filepath.Join("testdata", "simulation", s.Name, "*.json"))
-	slices.Sort(files)
-	for _, file := range files {
-		subtest(t, filepath.Base(file), func(t testing.TB) {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var p Plan
-			if err := json.Unmarshal(text, &p); err != nil {
-				t.Fatalf("%s: %v", file, err)
-			}
-			r := s.ReplayTwice(p)
-			tell(t, s, &r)
-		})
+	if host, ok := t.(*testing.T); ok {
+		s = s.In(host)
 	}
+	if *shrinkFlag > 0 && r.Err == "" && !r.Replay.BestEffort {
+		k, err := s.Shrink(r.Plan, Shrink{Budget: *shrinkFlag})
+		if err != nil {
+			t.Logf("not shrunk: %v", err)
+		} else {
+			t.Logf("%v\n%v", k, k.Scenario())
+			r = &k.Result
+		}
+	}
+	if !*keepFlag || r.EventCount == 0 { // one that could not even begin has nothing to keep
+		return
+	}
+	file, err := keep(r)
+	if err != nil {
+		t.Errorf("-simulation.keep: %v", err)
+		return
+	}
+	t.Logf("kept as %s", file)
 }

@@ -65,10 +65,9 @@ type Exhaustion struct {
 	// steps led there.
 	States int `json:"states"`
 	Steps  int `json:"steps"`
-	// Asleep are the branches left out because they only swap independent steps of one
-	// that was taken, Seen those that came to a state that was there before.
-	Asleep int `json:"asleep"`
-	Seen   int `json:"seen"`
+	// Pruned are the branches left out because they only swap independent steps of one
+	// that was taken.
+	Pruned int `json:"pruned"`
 	// Depth is the longest schedule, in decisions with a choice.
 	Depth int `json:"depth"`
 	// Outcomes is how many different histories of the messages the schedules come to.
@@ -81,9 +80,6 @@ type Exhaustion struct {
 
 	outcomes map[uint64]bool
 }
-
-// Pruned is how many branches were left out.
-func (x *Exhaustion) Pruned() int { return x.Asleep + x.Seen }
 
 // String is the result in a few lines, with what it proves and what not.
 func (x *Exhaustion) String() string {
@@ -101,8 +97,8 @@ func (x *Exhaustion) String() string {
 		}
 	}
 	fmt.Fprintf(&b, "exhaust %s: %s\n", x.Spec, verdict)
-	fmt.Fprintf(&b, "  %d states, %d schedules, %d pruned (%d swaps of independent steps, %d states seen before), %d outcomes, up to %d choices, %v\n",
-		x.States, x.Schedules, x.Pruned(), x.Asleep, x.Seen, x.Outcomes, x.Depth, x.Elapsed.Round(time.Millisecond))
+	fmt.Fprintf(&b, "  %d states, %d schedules, %d swaps of independent steps left out, %d outcomes, up to %d choices, %v\n",
+		x.States, x.Schedules, x.Pruned, x.Outcomes, x.Depth, x.Elapsed.Round(time.Millisecond))
 	fmt.Fprintf(&b, "  %d sets of faults, %d more never came to strike\n", x.Searches, x.Unreachable)
 	fmt.Fprintf(&b, "  bound: %s\n", x.Bound)
 	return b.String()
@@ -133,15 +129,20 @@ func Exhaustive() Spec {
 //	 └── the deepest choice with something left is taken anew ◀────┘
 //
 // A run begins anew for each schedule, since a coroutine cannot be copied. Two
-// reductions keep it small. Sleep sets (Godefroid, 1996) leave out schedules that only
-// swap neighbouring independent steps: those that touch no actor, mailbox, waiting
-// coroutine or instant of a timer in common. A consumer and its workers count as one,
+// reductions keep it small. Of two steps only those are tried in both orders that depend
+// on each other (dynamic partial order reduction with source sets, Abdulla and others,
+// 2014): they touch an actor, mailbox, waiting coroutine or timer in common, or one posts
+// what the other might have taken in the same turn. Sleep sets (Godefroid, 1996) leave
+// out what only swaps steps that do not. A consumer and its workers count as one,
 // because they share memory, and a queue's step touches every consumer that it grants a
-// lease to, because it puts the delivery into that one's inbox itself. And a state that was reached before, by the hash of what
-// every actor did and in which order it got its messages, is not gone into again.
+// lease to, because it puts the delivery into that one's inbox itself. What is left out
+// comes to the same states of every actor by the same steps, but not to all combinations
+// of them.
 //
-// What it proves is in the result's Bound. In particular timers of one instant ring in
-// the order they were set, and time passes only when nobody can move. What code outside
+// The timers of one instant ring in every order too, and between the steps of it.
+//
+// What it proves is in the result's Bound. In particular time passes only when nobody
+// can move. What code outside
 // of mailboxes shares in memory is not seen: two handlers that write one variable count
 // as independent, and a rule of [World.Always] about several actors at once sees the
 // orders that were run and not their swaps.
@@ -199,7 +200,7 @@ func (b *Bound) text() string {
 		set = append(set, fmt.Sprintf("%s=%d", name, b.Settings[name]))
 	}
 	return fmt.Sprintf("messages ≤ %d, workers ≤ %d, in one run ≤ %d %s), settings %s, seed %d; "+
-		"every order of steps from the first put to the end, turns of up to %d messages; timers of one instant in the order they were set; "+
+		"every order of steps from the first put to the end, turns of up to %d messages, and of the timers of one instant among them; "+
 		"time passes only when nobody can move; memory shared outside of messages is not seen", b.Messages, b.Workers, max(0, b.Crashes), what, strings.Join(set, ", "), b.Seed, b.Turn)
 }
 
@@ -230,6 +231,9 @@ func (s Spec) smallPlan(b *Bound) (Plan, error) {
 		if isWorkers(set) {
 			set.Value = max(set.Least, min(set.Most, int64(workers)))
 			workers -= int(set.Value)
+		}
+		if set.Name == timersSetting {
+			set.Value = timersBetween
 		}
 	}
 	return p, nil
@@ -303,7 +307,7 @@ func (e *exploration) sets(p Plan) bool {
 // search runs every schedule of a plan. It returns which of the faults could have
 // struck in one of them.
 func (e *exploration) search(p Plan) (seen map[int]bool, complete bool) {
-	x := &explorer{exploration: e, plan: &p, visited: map[uint64]map[string]objectSet{}, seen: map[int]bool{}}
+	x := &explorer{exploration: e, plan: &p, visited: map[uint64]bool{}, seen: map[int]bool{}}
 	e.out.Searches++
 	spec := e.spec
 	spec.search, spec.NoEvents = x, true
@@ -348,6 +352,8 @@ type objectSet [objectsMax / 64]uint64
 
 func (s *objectSet) add(i int) { s[i/64] |= 1 << (i % 64) }
 
+func (s *objectSet) has(i int) bool { return s[i/64]&(1<<(i%64)) != 0 }
+
 func (s *objectSet) meets(o *objectSet) bool {
 	for i := range s {
 		if s[i]&o[i] != 0 {
@@ -360,9 +366,61 @@ func (s *objectSet) meets(o *objectSet) bool {
 // crossing is a point with more than one possibility, on the way that is searched.
 type crossing struct {
 	ids    []string             // who is ready, in the order of the possibilities
+	whos   []string             // the same without the number of messages
 	asleep map[string]objectSet // whose steps lead nowhere new, and what they touch
 	done   map[string]objectSet // taken before
+	want   map[string]bool      // by who: to be taken, because of a race behind the crossing
+	all    bool                 // everybody is
 	chosen string
+}
+
+// next is a possibility that is to be taken and was not, -1 if there is none.
+func (c *crossing) next() int {
+	return slices.IndexFunc(c.ids, func(id string) bool {
+		_, asleep := c.asleep[id]
+		_, done := c.done[id]
+		return !asleep && !done && id != c.chosen && (c.all || c.want[c.whos[slices.Index(c.ids, id)]])
+	})
+}
+
+// made is a step of the run under way.
+type made struct {
+	who      string
+	crossing int // where it was chosen, -1 if there was no choice
+	touched  objectSet
+	inbox    int   // the mailbox it took messages from, -1 if none
+	senders  []int // the steps that posted those, as far as they are of this instant
+	behind   steps // all steps that it depends on, directly or not
+}
+
+// steps is a set of steps of one instant.
+type steps []uint64
+
+func (s *steps) add(i int) {
+	for len(*s) <= i/64 {
+		*s = append(*s, 0)
+	}
+	(*s)[i/64] |= 1 << (i % 64)
+}
+
+func (s *steps) join(o steps) {
+	for len(*s) < len(o) {
+		*s = append(*s, 0)
+	}
+	for i, word := range o {
+		(*s)[i] |= word
+	}
+}
+
+func (s steps) has(i int) bool { return i/64 < len(s) && s[i/64]&(1<<(i%64)) != 0 }
+
+func (s steps) meets(o steps) bool {
+	for i := range min(len(s), len(o)) {
+		if s[i]&o[i] != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // explorer searches the schedules of one plan. It is asked at every step of a run.
@@ -377,15 +435,16 @@ type explorer struct {
 	*exploration
 	plan    *Plan
 	stack   []crossing
-	visited map[uint64]map[string]objectSet // state → who was asleep there
-	seen    map[int]bool                    // faults whose instant came
+	visited map[uint64]bool // states
+	seen    map[int]bool    // faults whose instant came
 
 	// Of one run:
 	depth    int
 	open     bool // between the first put and the end
 	pruned   bool // nothing new can come
 	confused string
-	pick     int // of the step to be made: who, and how many messages less one
+	sets     map[string]int // timers that were set, by whose they are
+	pick     int            // of the step to be made: who, and how many messages less one
 	turn     int
 	asleep   map[string]objectSet
 	counts   map[int]int // matching events, by fault
@@ -394,7 +453,10 @@ type explorer struct {
 
 	// Of one step:
 	id      string // empty outside of a step
-	taken   *crossing
+	who     string // that of its possibility
+	taken   int    // the crossing it was chosen at, -1 if there was no choice
+	inbox   int
+	senders []int
 	touched objectSet
 	before  uint64
 	posts   uint64
@@ -402,18 +464,29 @@ type explorer struct {
 
 	// The state, as a hash: of what each object went through, and what waits in mailboxes.
 	state   [objectsMax]uint64
-	mail    map[string][]uint64
+	mail    map[string][]posted
 	sum     uint64
 	instant uint64
+
+	trace []made // the steps of this instant
+	past  int    // those of the instants before
+}
+
+// posted is a message in a mailbox: its hash, and the number of the step that sent it.
+type posted struct {
+	hash uint64
+	step int
 }
 
 // begin makes ready for a run.
 func (x *explorer) begin() {
 	x.depth, x.open, x.pruned, x.confused, x.pick, x.turn = 0, false, false, "", 0, 0
 	x.asleep, x.counts, x.outcome = map[string]objectSet{}, map[int]int{}, 0
+	x.sets = map[string]int{}
 	x.perName = map[string]uint64{}
-	x.id, x.taken = "", nil
-	x.state, x.mail, x.sum, x.instant = [objectsMax]uint64{}, map[string][]uint64{}, 0, 0
+	x.id, x.taken = "", -1
+	x.state, x.mail, x.sum, x.instant = [objectsMax]uint64{}, map[string][]posted{}, 0, 0
+	x.trace, x.past = x.trace[:0], 0
 }
 
 // end closes the books of a run.
@@ -432,16 +505,11 @@ func (x *explorer) end() {
 func (x *explorer) backtrack() bool {
 	for len(x.stack) > 0 {
 		c := &x.stack[len(x.stack)-1]
-		for _, id := range c.ids {
-			if _, done := c.done[id]; done || id == c.chosen {
-				continue
-			}
-			if _, asleep := c.asleep[id]; asleep {
-				continue
-			}
-			c.chosen = id
+		if i := c.next(); i >= 0 {
+			c.chosen = c.ids[i]
 			return true
 		}
+		x.out.Pruned += len(c.ids) - len(c.done)
 		x.stack = x.stack[:len(x.stack)-1]
 	}
 	return false
@@ -504,74 +572,89 @@ func (x *explorer) decide(what What) int {
 	return 0
 }
 
-// choose is called before every step, with those who are ready.
-func (x *explorer) choose(ready []*coroutine) {
+// choose is called before every step, with those who are ready and the timers that are
+// due.
+func (x *explorer) choose(now time.Time, ready []*coroutine, due []*timer) {
 	x.endStep()
+	if instant := uint64(now.Sub(Epoch)); instant != x.instant { // nobody could move any more
+		x.instant = instant
+		x.past += len(x.trace)
+		x.trace = x.trace[:0]
+	}
 	x.pick, x.turn = 0, 0
 	if !x.open || x.pruned {
 		return
 	}
-	ids, steps := x.possible(ready)
-	next := steps[x.choice(ids)]
-	x.pick, x.turn = next.who, next.messages-1
-	x.beginStep(ready[x.pick].name)
+	ids, whos, steps := x.possible(ready)
+	for i, t := range due {
+		ids, whos, steps = append(ids, t.name), append(whos, t.name), append(steps, step{len(ready) + i, 1})
+	}
+	i := x.choice(ids, whos)
+	next := steps[i]
+	x.pick, x.turn, x.who = next.who, next.messages-1, whos[i]
+	if x.pick < len(ready) {
+		x.beginStep(ready[x.pick].name)
+		return
+	}
+	x.beginStep(due[x.pick-len(ready)].name)
 }
 
-// step is one possibility: who of those that are ready, and how many messages at once.
+// step is one possibility: who of those that are ready, and how many messages at once,
+// or a timer.
 type step struct{ who, messages int }
 
 // possible lists the possibilities, each with a name of its own.
-func (x *explorer) possible(ready []*coroutine) (ids []string, steps []step) {
+func (x *explorer) possible(ready []*coroutine) (ids, whos []string, steps []step) {
 	for i, c := range ready {
 		name := c.name
 		for n := 2; slices.Contains(ids, name); n++ {
-			name = fmt.Sprintf("%s#%d", c.name, n)
+			name = fmt.Sprintf("%s%s%d", c.name, doubled, n)
 		}
 		for n := 1; n == 1 || n <= min(x.bound.Turn, len(x.mail[c.name])); n++ {
 			id := name
 			if n > 1 {
 				id = fmt.Sprintf("%s, %d messages", name, n)
 			}
-			ids, steps = append(ids, id), append(steps, step{i, n})
+			ids, whos, steps = append(ids, id), append(whos, name), append(steps, step{i, n})
 		}
 	}
-	return ids, steps
+	return ids, whos, steps
 }
 
 // choice follows the stack, or goes on behind it.
-func (x *explorer) choice(ids []string) int {
-	x.taken = nil
-	if x.depth >= len(x.stack) && !x.bound.naive {
-		if x.wasHere() {
-			x.prune(&x.out.Seen)
-			return 0
+func (x *explorer) choice(ids, whos []string) int {
+	x.taken = -1
+	if x.depth >= len(x.stack) {
+		if h := actorkit.Mix(x.sum, "state", "", x.instant); !x.visited[h] {
+			x.visited[h] = true
+			x.out.States++
 		}
 	}
 	if len(ids) == 1 {
 		if _, asleep := x.asleep[ids[0]]; asleep {
-			x.prune(&x.out.Asleep)
+			x.pruned = true
 		}
 		return 0
 	}
 	if x.depth >= len(x.stack) {
 		next := slices.IndexFunc(ids, func(id string) bool { _, asleep := x.asleep[id]; return !asleep })
 		if next < 0 {
-			x.prune(&x.out.Asleep)
+			x.pruned = true
 			return 0
 		}
-		if !x.bound.naive {
-			x.out.Asleep += len(x.asleep)
-		}
-		x.stack = append(x.stack, crossing{ids: ids, asleep: x.asleep, done: map[string]objectSet{}, chosen: ids[next]})
+		// Two of one name cannot be told apart from one crossing to the next.
+		all := x.bound.naive || slices.ContainsFunc(whos, func(who string) bool { return strings.Contains(who, doubled) })
+		x.stack = append(x.stack, crossing{ids: ids, whos: whos, asleep: x.asleep, done: map[string]objectSet{},
+			want: map[string]bool{whos[next]: true}, all: all, chosen: ids[next]})
 	}
 	c := &x.stack[x.depth]
-	x.depth++
 	if !slices.Equal(c.ids, ids) {
-		x.confused = fmt.Sprintf("two runs of the same decisions differ: at choice %d %v are ready, then %v", x.depth, c.ids, ids)
+		x.confused = fmt.Sprintf("two runs of the same decisions differ: at choice %d %v are ready, then %v", x.depth+1, c.ids, ids)
 		x.pruned = true
 		return 0
 	}
-	x.taken = c
+	x.taken = x.depth
+	x.depth++
 	// Whose step was taken from here before need not be taken behind this one, until
 	// something happens that it depends on.
 	x.asleep = maps.Clone(c.asleep)
@@ -580,33 +663,82 @@ func (x *explorer) choice(ids []string) int {
 	return slices.Index(ids, c.chosen)
 }
 
-func (x *explorer) prune(count *int) {
-	*count++
-	x.pruned = true
-}
+// doubled separates a name from its number where several have it.
+const doubled = "#again "
 
-// wasHere counts the state, and reports whether everything from here on was searched.
-func (x *explorer) wasHere() bool {
-	h := actorkit.Mix(x.sum, "state", "", x.instant)
-	before, known := x.visited[h]
-	if !known {
-		x.visited[h] = maps.Clone(x.asleep)
-		x.out.States++
-		return false
+// races looks for earlier steps of this instant that the step k, which is not yet in the
+// trace, might as well have come before, and asks for that at their crossings (source
+// sets: Abdulla, Aronis, Jonsson, Sagonas, 2014). Steps of two instants have no choice.
+func (x *explorer) races(k *made) {
+	var earlier []int // those it depends on directly, the latest first
+	direct := func(i int) bool {
+		m := &x.trace[i]
+		return m.touched.meets(&k.touched) || slices.Contains(k.senders, i)
 	}
-	for id := range before {
-		if _, still := x.asleep[id]; !still {
-			// What slept then is awake now: go in again, and remember the smaller set.
-			maps.DeleteFunc(before, func(id string, _ objectSet) bool { _, asleep := x.asleep[id]; return !asleep })
-			return false
+	for i := len(x.trace) - 1; i >= 0; i-- {
+		m := &x.trace[i]
+		depends := direct(i)
+		// Who takes a message leaves the one that comes next to another turn, so to have
+		// both in one turn the post must come first.
+		overtaken := m.inbox >= 0 && k.touched.has(m.inbox) && x.bound.Turn > 1
+		if (depends || overtaken) && m.who != k.who && !k.behind.has(i) && !slices.Contains(k.senders, i) {
+			earlier = append(earlier, i)
+		}
+		if depends {
+			k.behind.add(i)
+			k.behind.join(m.behind)
 		}
 	}
-	return true
+	for _, i := range earlier {
+		x.reverse(i, k)
+	}
+}
+
+// reverse asks for a way in which k comes before the step i of the trace.
+func (x *explorer) reverse(i int, k *made) {
+	if x.trace[i].crossing < 0 {
+		return
+	}
+	c := &x.stack[x.trace[i].crossing]
+	if c.all {
+		return
+	}
+	// What does not depend on i and comes before k can be done first, and then k.
+	var before steps
+	var firsts []string
+	for j := i + 1; j < len(x.trace); j++ {
+		m := &x.trace[j]
+		if m.behind.has(i) {
+			continue
+		}
+		if !m.behind.meets(before) {
+			firsts = append(firsts, m.who)
+		}
+		before.add(j)
+	}
+	if !k.behind.meets(before) {
+		if !slices.Contains(c.whos, k.who) {
+			return // it was i that made it possible
+		}
+		firsts = append(firsts, k.who)
+	}
+	for _, who := range firsts {
+		if c.want[who] {
+			return
+		}
+	}
+	for _, who := range slices.Backward(firsts) {
+		if slices.Contains(c.whos, who) {
+			c.want[who] = true
+			return
+		}
+	}
+	c.all = true
 }
 
 // beginStep is the beginning of somebody's step.
 func (x *explorer) beginStep(id string) {
-	x.id, x.touched, x.posts, x.got = id, objectSet{}, 0, 0
+	x.id, x.touched, x.posts, x.got, x.inbox, x.senders = id, objectSet{}, 0, 0, -1, nil
 	own := x.object(sharesWith(id))
 	x.before = actorkit.Mix(x.state[own], "step", id, 0)
 	x.touched.add(own)
@@ -635,32 +767,26 @@ func (x *explorer) endStep() {
 			x.sum += actorkit.Mix(x.state[o], "object", "", uint64(o))
 		}
 	}
-	if x.taken != nil {
-		if x.bound.naive {
-			x.taken.done[x.taken.chosen] = objectSet{}
-		} else {
-			x.taken.done[x.taken.chosen] = x.touched
-		}
+	if x.taken >= 0 {
+		c := &x.stack[x.taken]
+		c.done[c.chosen] = x.touched
 	}
-	maps.DeleteFunc(x.asleep, func(_ string, o objectSet) bool { return o.meets(&x.touched) || x.bound.naive })
-	x.id, x.taken = "", nil
-}
-
-// ring is called before a timer's function: a step without a choice.
-func (x *explorer) ring(now time.Time) {
-	x.endStep()
-	x.instant = uint64(now.Sub(Epoch))
-	if x.open {
-		x.beginStep("timer")
-		x.set(now)
+	if x.bound.naive {
+		clear(x.asleep)
+	} else {
+		maps.DeleteFunc(x.asleep, func(_ string, o objectSet) bool { return o.meets(&x.touched) })
+		m := made{who: x.who, crossing: x.taken, touched: x.touched, inbox: x.inbox, senders: x.senders}
+		x.races(&m)
+		x.trace = append(x.trace, m)
 	}
+	x.id, x.taken = "", -1
 }
 
 // point is told of a point at which the broker's actors may crash: of those that wait
 // there for one, the first to come is struck.
 func (x *explorer) point(name string) {
 	for i := range x.plan.Faults {
-		if f := &x.plan.Faults[i]; x.id != "" && f.Kind == FaultActor && strings.HasSuffix(name, " "+f.Point) {
+		if f := &x.plan.Faults[i]; x.id != "" && f.strikesAt(name) {
 			x.touched.add(x.object("fault " + f.Kind.String() + " " + f.Point))
 		}
 	}
@@ -689,10 +815,26 @@ func (x *explorer) touch(name string) {
 	}
 }
 
-// set notes that a timer is set: those of one instant ring in the order they were set.
-func (x *explorer) set(at time.Time) {
+// set names a timer that is set by whose it is and how many that one has set before, so
+// that it is the same in all orders that only swap independent steps. Its ring depends
+// on that step and on one that stops it.
+func (x *explorer) set(t *timer, owner string) {
+	x.sets[owner]++
+	t.name = fmt.Sprintf("timer %d of %s", x.sets[owner], owner)
 	if x.id != "" {
-		x.touched.add(x.object("at " + at.Sub(Epoch).String()))
+		x.touched.add(x.object(t.name))
+	}
+}
+
+// stop notes that a timer is taken back.
+func (x *explorer) stop(t *timer) {
+	if x.id == "" {
+		return
+	}
+	x.touched.add(x.object(t.name))
+	// It will not ring behind this step, so it is never seen to race with it.
+	if x.taken >= 0 && slices.Contains(x.stack[x.taken].whos, t.name) {
+		x.stack[x.taken].want[t.name] = true
 	}
 }
 
@@ -708,7 +850,7 @@ func (x *explorer) Posted(to *actorkit.Address, system bool) {
 		x.touched.add(x.object(sharesWith(name)))
 		return
 	}
-	x.mail[name] = append(x.mail[name], actorkit.Mix(x.before, "post", name, x.posts))
+	x.mail[name] = append(x.mail[name], posted{actorkit.Mix(x.before, "post", name, x.posts), x.past + len(x.trace)})
 }
 
 // Taken implements [actorkit.Watcher].
@@ -726,8 +868,12 @@ func (x *explorer) Taken(by *actorkit.Address, system bool) {
 		return
 	}
 	if mail := x.mail[name]; len(mail) > 0 { // none: it was posted before the search began
-		x.got = actorkit.Mix(x.got, "", "", mail[0])
+		x.got = actorkit.Mix(x.got, "", "", mail[0].hash)
 		x.mail[name] = mail[1:]
+		x.inbox = x.object("mail of " + name)
+		if i := mail[0].step - x.past; i >= 0 && i < len(x.trace) {
+			x.senders = append(x.senders, i)
+		}
 	}
 }
 

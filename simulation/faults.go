@@ -18,20 +18,43 @@ type Catalogue struct {
 	Kinds []FaultKind
 	// Most is how many faults one run has at most. Zero: 6.
 	Most int
-	// Points are where actors crash, for FaultActor; zero: [ActorPoints].
+	// Points are where actors crash, for FaultActor. Zero: half of the draws are among
+	// those of [ActorPoints] where something is decided, half among the others; and every
+	// other run has one crash of an actor at any of its messages besides.
 	Points []string
 }
 
-// ActorPoints are the points at which the broker's actors are crashed: each message
-// that changes something, before and after it was handled.
-var ActorPoints = func() []string {
-	var all []string
-	for _, m := range []string{"*actors.Put", "*actors.slot", "*actors.ring", "*actors.giveBack", "*actors.keepAlive", "*actors.crashed",
-		"*actors.attach", "*actors.detach", "*actors.holderEnded", "*actors.effectivePrefetch", "*messages.Settle", "*router.Announce"} {
+// ActorPoints are the points at which the broker's actors are crashed: before and after
+// each message of each of them that comes up in a laboratory. The desk passes on what an
+// embedder's actors say, and there are none.
+var ActorPoints = slices.Concat(decidingPoints, otherPoints)
+
+// decidingPoints are those of the queue and the router where a message changes its state,
+// or an announcement is made: where a crash is most likely to cost something.
+var decidingPoints = pointsOf("*actors.Put", "*actors.slot", "*actors.ring", "*actors.giveBack", "*actors.keepAlive", "*actors.crashed",
+	"*actors.attach", "*actors.detach", "*actors.holderEnded", "*actors.effectivePrefetch", "*messages.Settle", "*router.Announce")
+
+// otherPoints are the rest: what is asked of queues and router by hand, and all of the
+// consumers' actors, of the two rooms and of redrivers.
+var otherPoints = pointsOf(
+	"*messages.Get", "*actors.CancelGet", "*actors.EndHolder", "*messages.Purge", "*messages.Pause", "*messages.Resume", "*messages.Drain",
+	"*actors.redriveLetter", "*messages.DeadLettersQuery", "*actors.closeQueue", "*router.Copy", "*router.Forget",
+	"*actors.chunk", "*actors.tick", "*actors.firstTick", "*actors.returned", "*actors.leaseLost", "*actors.restart", "*actors.stopConsumer",
+	"*actors.detached", "*actors.queueGone", "*actors.attachAnswered",
+	"*actors.StartConsumer", "*actors.consumerGone", "*messages.Cancel", "*messages.Redrive",
+	"*messages.DeclareQueue", "*messages.DeleteQueue", "*actors.queueClosed",
+	"*actors.lettersRead", "*actors.nextLetter", "*actors.letterMoved")
+
+// pointActors are the actors as their probes name them, for a crash at any message.
+var pointActors = []string{"queue", "router", "consumer", "consumers", "queues", "redrive"}
+
+func pointsOf(messages ...string) []string {
+	all := make([]string, 0, 2*len(messages))
+	for _, m := range messages {
 		all = append(all, "before "+m, "after "+m)
 	}
 	return all
-}()
+}
 
 // AnyWorkerFault is every fault of a worker.
 func AnyWorkerFault() Catalogue {
@@ -51,9 +74,6 @@ func (w *World) Faults(c Catalogue) {
 	l := w.describing("Faults")
 	if c.Most == 0 {
 		c.Most = 6
-	}
-	if len(c.Points) == 0 {
-		c.Points = ActorPoints
 	}
 	l.catalogue = c
 }
@@ -134,6 +154,9 @@ func (l *lab) drawFaults() {
 			l.plan.Faults = append(l.plan.Faults, f)
 		}
 	}
+	if d := (faultDraw{l, uint64(most)}); len(c.Points) == 0 && slices.Contains(kinds, FaultActor) && d.of("any message", 2) == 0 {
+		l.plan.Faults = append(l.plan.Faults, l.drawActor(d))
+	}
 }
 
 func (l *lab) drawFault(d faultDraw, kinds []FaultKind) (Fault, bool) {
@@ -189,7 +212,7 @@ func (l *lab) drawFault(d faultDraw, kinds []FaultKind) (Fault, bool) {
 			f.Anchor = handler(KindGrant, KindEffect)
 		}
 	case FaultActor:
-		f.Anchor, f.Point = handler(KindAccepted, KindGrant, KindStart, KindReturn), pickOf(d, "point", l.catalogue.Points)
+		f.Anchor, f.Point = handler(KindAccepted, KindGrant, KindStart, KindReturn), l.drawPoint(d)
 	case FaultPutUnknown, FaultDuplicate:
 		f.Anchor = Anchor{Event: KindPut, Message: item.Message}
 		if f.Kind == FaultDuplicate {
@@ -203,13 +226,37 @@ func (l *lab) drawFault(d faultDraw, kinds []FaultKind) (Fault, bool) {
 	return f, true
 }
 
+// drawPoint draws the point at which an actor crashes.
+func (l *lab) drawPoint(d faultDraw) string {
+	points := l.catalogue.Points
+	if len(points) == 0 {
+		points = decidingPoints
+		if d.of("where", 2) == 1 {
+			points = otherPoints
+		}
+	}
+	return pickOf(d, "point", points)
+}
+
+// drawActor draws a crash of an actor at any message of it. Without one of its own the
+// rooms would crash in one run of a thousand: they hear of beginnings and ends only, and
+// of most messages never.
+func (l *lab) drawActor(d faultDraw) Fault {
+	q := pickOf(d, "queue", l.queues)
+	return Fault{
+		Kind: FaultActor, Point: pickOf(d, "actor", pointActors), Count: d.of("message", 4),
+		Anchor: Anchor{Event: pickOf(d, "news", []Kind{KindQueue, KindAttach, KindAccepted, KindSettle, KindDead}), Queue: q.name},
+	}
+}
+
 // ---- striking ----
 
 // armed is a fault that waits for its anchor.
 type armed struct {
-	fault *Fault
-	seen  int // matching events so far
-	event int // the KindFault event, once it struck
+	fault  *Fault
+	seen   int // matching events so far
+	event  int // the KindFault event, once it struck
+	passed int // matching points since, for FaultActor
 }
 
 func (l *lab) arm(f *Fault) {
@@ -413,7 +460,11 @@ func (l *lab) kill(a *armed, k *worker) {
 	}
 	for _, j := range l.sortedJobs() {
 		if j.worker == k {
-			j.doomed = errKilled
+			j.doomed, j.killed = errKilled, true
+			if l.killedJobs == nil {
+				l.killedJobs = map[int]bool{}
+			}
+			l.killedJobs[j.number] = true
 			j.ctx.kill(l)
 		}
 	}
@@ -442,12 +493,7 @@ func (l *lab) deleteQueue(name string, gone time.Duration) {
 	}
 	l.pauseFor(gone)
 	q := l.queue(name)
-	for range putTriesMax { // an actor that crashed on it leaves the outcome unknown
-		err := l.broker.DeclareQueue(ctx, name, q.config)
-		if err == nil {
-			break
-		}
-	}
+	_ = insist(func() error { return l.broker.DeclareQueue(ctx, name, q.config) })
 	for _, k := range l.workersOf(name) {
 		k.start()
 	}
@@ -469,19 +515,39 @@ func (l *lab) lostAnswer(n int) *armed {
 
 // probe crashes an actor of the broker when it comes to an armed point.
 func (l *lab) probe(point string) {
+	if l.spec.probed != nil {
+		l.spec.probed(point)
+	}
 	if l.rt.search != nil {
 		l.rt.search.point(point)
 	}
 	for i, a := range l.points {
 		f := a.fault
-		if f.Kind != FaultActor || !strings.HasSuffix(point, " "+f.Point) || l.over {
+		if l.over || !f.strikesAt(point) {
+			continue
+		}
+		if a.passed++; a.passed <= f.Count {
 			continue
 		}
 		l.points = slices.Delete(l.points, i, i+1)
 		l.emit(Event{Kind: KindActor, Detail: point, Cause: a.event})
 		l.actorDown = true
+		l.hit(crashHit(point))
 		panic(&crash{"actor crash: " + point})
 	}
+}
+
+// crashHit is the item of the must-hit list that a crash at a point is.
+func crashHit(point string) string {
+	switch actor, _, _ := strings.Cut(point, " "); actor {
+	case "queue":
+		return HitQueueCrash
+	case "router":
+		return HitRouterCrash
+	case "consumer":
+		return HitConsumerCrash
+	}
+	return HitRoomCrash
 }
 
 // point is a place of the handler where its faults strike, in their order.
@@ -504,6 +570,10 @@ func (j *job) point(at string) {
 func (j *job) suffer(a *armed) {
 	l, f := j.worker.lab, a.fault
 	j.last = max(j.last, a.event)
+	switch f.Kind { // what the plan does to a handler is not its own manners
+	case FaultHang, FaultZombie, FaultAckLate, FaultExtendLate, FaultIgnore, FaultReorder:
+		j.excused = true
+	}
 	switch f.Kind {
 	case FaultCrash:
 		panic(&crash{"crash at " + j.at})

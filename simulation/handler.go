@@ -84,7 +84,9 @@ func Rand(ctx context.Context, purpose string) uint64 {
 // a goroutine in a bubble and in production.
 func Go(ctx context.Context, fn func(ctx context.Context)) {
 	if j := jobOf(ctx); j.isInline() {
+		ended := j.worker.lab.leftovers.begun(j)
 		j.worker.lab.rt.Go("child of "+j.worker.name, func() {
+			defer ended()
 			defer j.childEnded()
 			fn(ctx)
 		})

@@ -78,7 +78,11 @@ type lab struct {
 	stormTill time.Time
 	acks      int
 	actorDown bool // some actor of the broker crashed: what it was told may be lost
-	newsDown  bool // and it was none of the queues': announcements may be lost
+	newsDown  bool // and it was the router's: announcements may be lost
+
+	honours    *honours     // asked for by HandlerHonoursContext
+	leftovers  *leftovers   // by NoGoroutineLeft
+	killedJobs map[int]bool // by number
 
 	onTheirWay map[tagKey][]uint64 // incarnations of the receipts that handlers settle by
 	failures   map[leaseKey]error  // what handlers have returned, until it reaches the ledger
@@ -124,7 +128,9 @@ func (s Spec) run(p Plan, draw bool) (result Result) {
 	if !s.hostedNow && s.needsBubble(p) {
 		began := stopwatch()
 		s.hostedNow, s.fresh = true, true
-		s.hosted(func() { result = s.run(p, draw) })
+		if left := s.hosted(func() { result = s.run(p, draw) }); left != "" && !result.Failed() {
+			result.Err = left
+		}
 		result.Elapsed = began()
 		return result
 	}
@@ -151,6 +157,9 @@ func (s Spec) run(p Plan, draw bool) (result Result) {
 	}
 	l.rt = NewRuntime(p.Seed)
 	l.rt.search, l.rt.room, l.rt.late = s.search, s.room, s.late
+	if s.cover {
+		l.result.cover = newCoverage(p.Seed)
+	}
 	system := borrowSystem(s.fresh)
 	clean := false
 	defer func() { returnSystem(system, clean && !s.fresh) }()
@@ -175,7 +184,7 @@ func (s Spec) run(p Plan, draw bool) (result Result) {
 		}
 	}
 	if l.isReal() {
-		p.Faults = nil
+		l.armReal()
 		l.live()
 	} else {
 		clean = l.execute()
@@ -208,6 +217,7 @@ func (l *lab) build() (ok bool) {
 		return false
 	}
 	l.spec.Build(l.world)
+	l.rt.between = l.betweenSteps()
 	if l.drawn {
 		l.drawItems()
 		l.drawFaults()
@@ -218,6 +228,20 @@ func (l *lab) build() (ok bool) {
 	}
 	l.startStrategy()
 	return true
+}
+
+// timersSetting says whether the timers of one instant ring when nobody is ready any
+// more, or between the steps of that instant: a lease that runs out while the heartbeat
+// of that instant is on its way. timersBetween is the latter, which one seed in four has.
+const (
+	timersSetting = "timers"
+	timersBetween = 3
+)
+
+func (l *lab) betweenSteps() bool {
+	return l.setting(timersSetting, 0, timersBetween, func(v int64) string {
+		return [...]string{"after the steps", "after the steps", "after the steps", "between the steps"}[v]
+	}) == timersBetween
 }
 
 // execute runs the world to its end and reports whether it left nothing behind.
@@ -326,6 +350,9 @@ func (l *lab) emitOf(s *story, e Event) int {
 	l.counts[e.Kind]++
 	if l.rt.search != nil {
 		l.rt.search.event(&e)
+	}
+	if l.result.cover != nil {
+		l.result.cover.note(&e)
 	}
 	if s != nil {
 		s.last = e.Number
@@ -455,7 +482,7 @@ func (l *lab) open() bool {
 	options := append([]postroom.Option{
 		postroom.WithRuntime(l.rt, l.world.system), postroom.WithListener(l.listen), postroom.WithLedger(l.newTwin),
 	}, l.policy...)
-	if slices.ContainsFunc(l.plan.Faults, func(f Fault) bool { return f.Kind == FaultActor }) {
+	if l.spec.probed != nil || slices.ContainsFunc(l.plan.Faults, func(f Fault) bool { return f.Kind == FaultActor }) {
 		options = append(options, postroom.WithProbe(l.probe))
 	}
 	b, err := postroom.Open(options...)
@@ -474,7 +501,7 @@ func (l *lab) open() bool {
 		return false
 	}
 	for _, q := range l.queues {
-		if err := b.DeclareQueue(ctx, q.name, q.config); err != nil {
+		if err := insist(func() error { return b.DeclareQueue(ctx, q.name, q.config) }); err != nil {
 			l.fail(fmt.Errorf("simulation: %w", err))
 			return false
 		}
@@ -485,6 +512,17 @@ func (l *lab) open() bool {
 		}
 	}
 	return !l.over
+}
+
+// insist does what is harmless to do twice, again while an actor that crashed on it
+// leaves the outcome unknown.
+func insist(do func() error) (err error) {
+	for range putTriesMax {
+		if err = do(); !errors.Is(err, postroom.ErrOutcomeUnknown) {
+			break
+		}
+	}
+	return err
 }
 
 // stormFor is how long faults may strike: until the last item and five times the
@@ -641,7 +679,7 @@ func (l *lab) listen(n postroom.Notice) {
 		}
 	case messages.ActorCrashed:
 		l.actorDown = true
-		l.newsDown = l.newsDown || !strings.Contains(n.Actor, "#") // a queue: mail#1
+		l.newsDown = l.newsDown || n.Actor == "topic-router"
 		if _, ours := n.Reason.(*crash); ours || l.over {
 			return
 		}
@@ -654,7 +692,7 @@ func (l *lab) listen(n postroom.Notice) {
 	case messages.HandlerStuck:
 		l.emit(Event{Kind: KindQueue, Queue: n.Queue, Consumer: n.Consumer, Tag: n.Tag, Detail: "handler stuck"})
 	case messages.AlarmRaised:
-		l.emit(Event{Kind: KindAlarm, Queue: n.Queue, Detail: n.Alarm.String()})
+		l.emit(Event{Kind: KindAlarm, Queue: n.Queue, Detail: n.Alarm.String(), Cause: l.events})
 	}
 }
 

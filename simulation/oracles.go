@@ -29,12 +29,17 @@ const (
 	HitExtendRace       = "touch racing expiry"
 	HitRedrive          = "redrive"
 	HitTwoFinish        = "two workers finish one message"
+	HitQueueCrash       = "crash of a queue's actor"
+	HitRouterCrash      = "crash of the router"
+	HitConsumerCrash    = "crash of a consumer's actor"
+	HitRoomCrash        = "crash of an actor that starts and ends consumers, queues or redrives"
 )
 
 // MustHit is the must-hit list in order.
 var MustHit = []string{
 	HitStale, HitExpireAlive, HitSameInstant, HitCrashAfterEffect, HitUnknownPut, HitNackAtMax, HitRestartHolding,
 	HitDedup, HitOverflow, HitPriority, HitExtendRace, HitRedrive, HitTwoFinish,
+	HitQueueCrash, HitRouterCrash, HitConsumerCrash, HitRoomCrash,
 }
 
 func (l *lab) hit(name string) { l.result.Hits[name]++ }
@@ -93,14 +98,18 @@ func (x *External) do(j *job, ctx context.Context, key, detail string) error {
 	return nil
 }
 
-// doReal is do on the wall clock, without faults.
+// doReal is do on the wall clock.
 func (x *External) doReal(ctx context.Context, key, detail string) error {
 	if x.fn != nil {
 		if err := x.fn(ctx, key, detail); err != nil {
 			return err
 		}
 	}
-	x.lab.locked(func() { x.note(jobOf(ctx), key, detail) })
+	j := jobOf(ctx)
+	x.lab.locked(func() { x.note(j, key, detail) })
+	if j != nil {
+		j.realPoint("effect")
+	}
 	return nil
 }
 
@@ -142,6 +151,7 @@ func (x *External) Count(key string) int { return x.byKey[key] }
 // Expectation is an oracle over the externals, judged at the end of a run.
 type Expectation struct {
 	name  string
+	setUp func(l *lab) // may be nil
 	judge func(l *lab) error
 }
 
@@ -149,11 +159,16 @@ type Expectation struct {
 func (w *World) Expect(e ...Expectation) {
 	l := w.describing("Expect")
 	l.expected = append(l.expected, e...)
+	for _, x := range e {
+		if x.setUp != nil {
+			x.setUp(l)
+		}
+	}
 }
 
 // EffectAtLeastOnce: every message that was acked had an effect on x.
 func EffectAtLeastOnce(x *External) Expectation {
-	return Expectation{"EffectAtLeastOnce " + x.name, func(l *lab) error {
+	return Expectation{name: "EffectAtLeastOnce " + x.name, judge: func(l *lab) error {
 		had := map[string]bool{}
 		for _, f := range x.effects {
 			had[f.message] = true
@@ -170,7 +185,7 @@ func EffectAtLeastOnce(x *External) Expectation {
 // EffectAtMostOnceByKey: nothing was done twice under one key, so the handler, or
 // the external, is idempotent.
 func EffectAtMostOnceByKey(x *External) Expectation {
-	return Expectation{"EffectAtMostOnceByKey " + x.name, func(*lab) error {
+	return Expectation{name: "EffectAtMostOnceByKey " + x.name, judge: func(*lab) error {
 		for _, key := range slices.Sorted(maps.Keys(x.byKey)) {
 			if n := x.byKey[key]; n > 1 {
 				return fmt.Errorf("%s was done %d times under key %q", x.name, n, key)
@@ -182,7 +197,7 @@ func EffectAtMostOnceByKey(x *External) Expectation {
 
 // NoEffectAfterFence: nothing was done on a lease that was over.
 func NoEffectAfterFence(x *External) Expectation {
-	return Expectation{"NoEffectAfterFence " + x.name, func(*lab) error {
+	return Expectation{name: "NoEffectAfterFence " + x.name, judge: func(*lab) error {
 		for _, f := range x.effects {
 			if f.fenced {
 				return fmt.Errorf("%s was done for %s by tag %d, whose lease was over", x.name, f.message, f.tag)
@@ -278,6 +293,9 @@ func (l *lab) consult(e *Event) {
 // atRest is called when nothing can move before time passes: what could have been
 // done by now must have been (L2, L3, L4).
 func (l *lab) atRest() {
+	if l.honours != nil {
+		l.honours.look(l)
+	}
 	if l.over || l.broker == nil || l.finished || l.latest.Kind == KindEnd {
 		return
 	}
@@ -369,6 +387,9 @@ func (l *lab) judge() {
 		return
 	}
 	l.rt.Idle() // announcements on their way arrive
+	if l.leftovers != nil {
+		l.sleep(l.leftovers.after)
+	}
 	l.judgeEnd()
 }
 

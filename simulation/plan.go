@@ -147,9 +147,17 @@ type Fault struct {
 	Queue string        `json:"queue,omitempty"`
 	For   time.Duration `json:"for,omitempty"`
 	Count int           `json:"count,omitempty"`
-	// Point is where a broker's actor crashes, as its probe names it: "after *actors.Put".
-	// It crashes there at the first time after the anchor.
+	// Point is where a broker's actor crashes, as its probe names it: "after *actors.Put",
+	// or the actor's first word for any of its messages: queue, router, consumer,
+	// consumers, queues, redrive. It crashes there at the first time after the anchor, or
+	// when it has come through there Count times.
 	Point string `json:"point,omitempty"`
+}
+
+// strikesAt reports whether the fault is for actors that come to this point, such as
+// "queue mail after *actors.Put".
+func (f *Fault) strikesAt(point string) bool {
+	return f.Kind == FaultActor && (strings.HasSuffix(point, " "+f.Point) || strings.HasPrefix(point, f.Point+" "))
 }
 
 func (f Fault) String() string {

@@ -46,6 +46,8 @@ type Result struct {
 	Err string `json:"error,omitempty"`
 	// Waits says who waited for what when a limit was reached.
 	Waits []string `json:"waits,omitempty"`
+
+	cover *Coverage // for a campaign that asked for it
 }
 
 // Failed reports whether the run found something: a violation, an alarm, or an error.

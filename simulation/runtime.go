@@ -68,6 +68,10 @@ type Runtime struct {
 
 	late func() bool // see Spec.late
 	cut  bool        // it said yes
+	// between: the timers of an instant ring between the steps of it, as the scheduler
+	// picks, and not only when nobody is ready.
+	between bool
+	due     []*timer // of this instant, for the pick
 
 	seed     uint64
 	now      time.Time     // set by setNow
@@ -211,6 +215,8 @@ func (r *Runtime) Run(until time.Duration, stepsMax int) error {
 			r.bubble.take()
 		}
 		switch {
+		case r.between && (len(r.ready) > 0 || r.isDue()):
+			r.stepOrRing()
 		case len(r.ready) > 0:
 			r.step(r.pick())
 		case len(r.timers) > 0 && !r.timers[0].at.After(r.now):
@@ -228,6 +234,10 @@ func (r *Runtime) Run(until time.Duration, stepsMax int) error {
 		case len(r.timers) > 0:
 			if r.bubble != nil && r.timers[0].at.After(r.now) && r.bubble.advance(r.timers[0].at).Before(r.timers[0].at) {
 				continue // a handler has asked for something before
+			}
+			if r.between { // as one of those that are due then
+				r.setNow(r.timers[0].at)
+				continue
 			}
 			r.ring()
 		case r.bubble != nil && r.bubble.live > 0 && r.now.Before(end):
@@ -343,6 +353,12 @@ func (r *Runtime) Sleep(ctx context.Context, d time.Duration) error {
 		return context.Cause(ctx)
 	}
 	c := r.current
+	if r.between && d <= 0 { // no time, but others may go first
+		c.what, c.since = "its turn", r.now
+		r.ready = append(r.ready, c)
+		c.end()
+		return nil
+	}
 	if c.sleeper == nil { // one for each coroutine: a sleep then allocates nothing
 		c.sleeper = &timer{runtime: r, index: -1, fn: func() { c.rang = true; c.sleeper.runtime.wake(c) }}
 	}
@@ -413,16 +429,15 @@ func (r *Runtime) Closing() bool { return r.closing }
 
 // ring rings the next timer. Its function runs outside of coroutines, since it
 // must not wait.
-func (r *Runtime) ring() {
-	t := heap.Pop(&r.timers).(*timer)
+func (r *Runtime) ring() { r.ringOne(heap.Pop(&r.timers).(*timer)) }
+
+// ringOne rings a timer that was taken out of the heap.
+func (r *Runtime) ringOne(t *timer) {
 	if t.at.After(r.now) {
 		r.setNow(t.at)
 	}
 	r.steps.Add(1)
 	r.record("timer", "rings")
-	if r.search != nil {
-		r.search.ring(r.now)
-	}
 	t.fn()
 }
 

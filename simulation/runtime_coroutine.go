@@ -2,10 +2,13 @@ package simulation
 
 import (
 	"bytes"
+	"cmp"
+	"container/heap"
 	"context"
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -72,12 +75,38 @@ func (c *coroutine) call() (usable bool) {
 }
 
 // pick decides who is next. The others keep their order: the first is ready longest.
-func (r *Runtime) pick() *coroutine {
-	i := 0
-	if r.search != nil {
-		r.search.choose(r.ready)
+func (r *Runtime) pick() *coroutine { return r.take(r.choose(len(r.ready))) }
+
+// stepOrRing makes a step or rings a timer of this instant, whichever is picked of all.
+func (r *Runtime) stepOrRing() {
+	r.due = r.due[:0]
+	if r.isDue() {
+		for _, t := range r.timers {
+			if !t.at.After(r.now) {
+				r.due = append(r.due, t)
+			}
+		}
+		slices.SortFunc(r.due, func(a, b *timer) int { return cmp.Compare(a.set, b.set) })
 	}
-	switch of := len(r.ready); {
+	if r.search != nil {
+		r.search.choose(r.now, r.ready, r.due)
+	}
+	i := r.choose(len(r.ready) + len(r.due))
+	if i < len(r.ready) {
+		r.step(r.take(i))
+		return
+	}
+	t := r.due[i-len(r.ready)]
+	heap.Remove(&r.timers, t.index)
+	r.ringOne(t)
+}
+
+// isDue reports whether a timer of this instant has not rung.
+func (r *Runtime) isDue() bool { return len(r.timers) > 0 && !r.timers[0].at.After(r.now) }
+
+// choose picks one of so many.
+func (r *Runtime) choose(of int) (i int) {
+	switch {
 	case of == 1:
 	case r.decide != nil:
 		if r.names == nil {
@@ -87,6 +116,11 @@ func (r *Runtime) pick() *coroutine {
 	default:
 		i = int(r.draw("pick", &r.draws.pick) % uint64(of))
 	}
+	return i
+}
+
+// take takes a coroutine out of those that are ready.
+func (r *Runtime) take(i int) *coroutine {
 	c := r.ready[i]
 	last := len(r.ready) - 1
 	copy(r.ready[i:], r.ready[i+1:])
@@ -96,7 +130,12 @@ func (r *Runtime) pick() *coroutine {
 }
 
 // readyName is who it is that may be picked.
-func (r *Runtime) readyName(i int) string { return r.ready[i].name }
+func (r *Runtime) readyName(i int) string {
+	if i >= len(r.ready) {
+		return "timer"
+	}
+	return r.ready[i].name
+}
 
 // step lets c run until it parks or ends.
 func (r *Runtime) step(c *coroutine) {
@@ -166,20 +205,25 @@ func (r *Runtime) park(what string, ctx context.Context) {
 		c.ctx = nil
 	}
 	r.parked.add(c)
+	c.end()
+	c.ctx = nil
+}
+
+// end ends the step of the coroutine, which goes on here in its next one.
+func (c *coroutine) end() {
 	if !c.yield(struct{}{}) {
 		runtime.Goexit() // not a panic: a recover in user code could swallow that
 	}
-	c.ctx = nil
 }
 
 // wake makes a parked coroutine ready. One that is ready already stays as it is.
 func (r *Runtime) wake(c *coroutine) {
+	if r.search != nil && !r.closing { // also if it is ready: what it finds has changed
+		r.search.touch(c.name)
+	}
 	if c.isParked && !r.closing {
 		r.parked.remove(c)
 		r.ready = append(r.ready, c)
-		if r.search != nil {
-			r.search.touch(c.name)
-		}
 	}
 }
 

@@ -12,7 +12,8 @@ type timer struct {
 	tie     uint64 // decided anew at each Reset
 	set     uint64 // how many were set before it, the last word
 	fn      func()
-	index   int // in the heap, -1 while not set
+	index   int    // in the heap, -1 while not set
+	name    string // in an exhaustive search
 }
 
 // Reset implements actorkit.Timer.
@@ -25,11 +26,18 @@ func (t *timer) Reset(d time.Duration) {
 	r := t.runtime
 	t.tie = r.draw("tie", &r.draws.tie)
 	t.set = r.draws.tie
-	if r.decide != nil {
+	switch {
+	case r.between:
+		t.tie = 0 // who rings first is picked when they are due
+	case r.decide != nil:
 		t.tie = uint64(r.decide(WhatTimer, timerRanks, nil))
 	}
 	if r.search != nil {
-		r.search.set(t.at)
+		owner := "another timer"
+		if r.current != nil {
+			owner = r.current.name
+		}
+		r.search.set(t, owner)
 	}
 	heap.Push(&t.runtime.timers, t)
 }
@@ -37,6 +45,9 @@ func (t *timer) Reset(d time.Duration) {
 // Stop implements actorkit.Timer.
 func (t *timer) Stop() {
 	if t.index >= 0 && t.index < len(t.runtime.timers) && t.runtime.timers[t.index] == t {
+		if x := t.runtime.search; x != nil {
+			x.stop(t)
+		}
 		heap.Remove(&t.runtime.timers, t.index)
 	}
 }

@@ -2,7 +2,9 @@ package simulation
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,7 +17,9 @@ import (
 
 // Real is the user's function on real goroutines and the wall clock, with all
 // oracles on: a soak. One worker of this mode makes the whole run real. Nothing is
-// promised of a replay, the plan's faults are left out, and an hour takes an hour.
+// promised of a replay, and an hour takes an hour. Of the plan's faults those strike that
+// a handler can meet by itself: crash, hang, zombie and ack-late (its ack comes when its
+// lease is over), slow, nack and reject, at their events; the others are left out.
 func Real(handler postroom.Handler) Mode { return Mode{kind: modeReal, handler: handler} }
 
 // soak is what a real run has besides a laboratory: everything that touches the
@@ -54,6 +58,20 @@ func (l *lab) locked(fn func()) {
 	defer l.soak.mu.Unlock()
 	l.catchUp()
 	fn()
+}
+
+// realFaults are the faults that strike in a soak.
+var realFaults = []FaultKind{FaultCrash, FaultHang, FaultZombie, FaultSlow, FaultNack, FaultReject, FaultAckLate}
+
+// armReal leaves only those in the plan, and of them the ones that wait for an event.
+func (l *lab) armReal() {
+	l.byKind = [kinds][]*armed{}
+	l.plan.Faults = slices.DeleteFunc(l.plan.Faults, func(f Fault) bool {
+		return !slices.Contains(realFaults, f.Kind) || f.Anchor.Event == noEvent
+	})
+	for i := range l.plan.Faults {
+		l.arm(&l.plan.Faults[i])
+	}
 }
 
 // isReal reports whether a worker of the spec wants the wall clock.
@@ -115,6 +133,11 @@ func (l *lab) live() {
 	began := l.soak.clock.Now()
 	for {
 		done := false
+		l.locked(func() {
+			if l.honours != nil {
+				l.honours.look(l)
+			}
+		})
 		l.locked(func() { done = l.over || l.drained(l.queues) && len(l.jobs) == 0 })
 		if done {
 			break
@@ -126,6 +149,9 @@ func (l *lab) live() {
 		_ = l.soak.clock.Sleep(ctx, soakPoll)
 	}
 	_ = l.soak.clock.Sleep(ctx, soakPoll) // announcements on their way arrive
+	if l.leftovers != nil {
+		_ = l.soak.clock.Sleep(ctx, l.leftovers.after)
+	}
 	l.locked(l.judgeEnd)
 	l.locked(func() { l.emit(Event{Kind: KindEnd, Cause: l.events}) })
 	patience, cancel := l.soak.clock.WithTimeout(ctx, time.Minute)
@@ -165,22 +191,88 @@ func (k *worker) handleReal(ctx context.Context, d *postroom.Delivery) (err erro
 		l.jobs[j.key] = j
 		l.checkBody(j)
 		j.began = l.rt.now
+		j.armed = l.pending[j.key]
+		delete(l.pending, j.key)
 		j.number = j.emit(KindStart, "")
 	})
 	defer func() {
 		value := recover()
 		l.locked(func() {
+			if l.honours != nil {
+				l.honours.check(l, j)
+			}
 			delete(l.jobs, j.key)
-			if value != nil {
-				k.down++
-				j.emit(KindCrash, "handler panics")
+			if value == nil {
 				return
 			}
-			j.emit(KindReturn, errorRole(err))
+			text := "handler panics"
+			if c, ours := value.(*crash); ours {
+				text = c.why
+			}
+			if j.effects > 0 && !j.over {
+				l.hit(HitCrashAfterEffect)
+			}
+			k.down++
+			j.emit(KindCrash, text)
 		})
 		if value != nil {
 			panic(value)
 		}
 	}()
-	return k.pool.mode.handler(j.ctx, d)
+	j.realPoint("start")
+	l.labelled(j, func(context.Context) { err = k.pool.mode.handler(j.ctx, d) })
+	l.locked(func() { j.emit(KindReturn, errorRole(err)) })
+	j.realPoint("return")
+	if j.verdict != nil && err == nil {
+		err = j.verdict
+	}
+	return err
 }
+
+// realPoint is a place of the handler where its faults strike, on its own goroutine.
+func (j *job) realPoint(at string) {
+	l := j.worker.lab
+	for {
+		var a *armed
+		l.locked(func() {
+			j.at = at
+			if len(j.armed) > 0 && !l.over {
+				a, j.armed = j.armed[0], j.armed[1:]
+				j.last = max(j.last, a.event)
+			}
+		})
+		if a == nil {
+			return
+		}
+		j.sufferReal(a)
+	}
+}
+
+// sufferReal is what one fault does to a handler on the wall clock.
+func (j *job) sufferReal(a *armed) {
+	l, f := j.worker.lab, a.fault
+	ctx := context.Background()
+	switch f.Kind {
+	case FaultCrash:
+		panic(&crash{"crash at " + j.at})
+	case FaultHang:
+		l.locked(func() { j.excused = true; j.emitFault(KindHang, a, f.For.String()) })
+		_ = l.soak.clock.Sleep(ctx, f.For)
+	case FaultZombie, FaultAckLate:
+		l.locked(func() { j.excused = true; j.emitFault(KindHang, a, "until its lease is over") })
+		for over := false; !over; {
+			_ = l.soak.clock.Sleep(ctx, soakPoll)
+			// A heartbeat would keep it for ever.
+			l.locked(func() { over = j.over || l.over || l.rt.now.Sub(j.began) > zombieMax })
+		}
+	case FaultSlow:
+		_ = l.soak.clock.Sleep(j.ctx, f.For)
+	case FaultNack:
+		j.verdict = errors.New("nack of the plan")
+	case FaultReject:
+		j.verdict = postroom.Permanent(errors.New("reject of the plan"))
+	}
+}
+
+// zombieMax bounds the hang of a handler whose lease is kept by its heartbeat.
+const zombieMax = 5 * time.Second

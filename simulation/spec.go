@@ -58,6 +58,9 @@ type Spec struct {
 
 	// late, if set, is asked now and then, and ends the run with errCut when it says yes.
 	late func() bool
+	// probed, for a test, is told of every point that an actor comes to.
+	probed func(point string)
+	cover  bool // Result.cover is wanted
 }
 
 // Run makes one run whose every choice is drawn from the seed: configuration,

@@ -43,7 +43,7 @@ func Wide() Spec {
 				w.Sleep(time.Millisecond)
 			}
 			for _, pattern := range []string{"$sys.#", "dead.#"} {
-				if err := w.Broker().Bind(context.Background(), "news", pattern); err != nil {
+				if err := insist(func() error { return w.Broker().Bind(context.Background(), "news", pattern) }); err != nil {
 					w.lab.fail(err)
 				}
 			}

@@ -151,8 +151,11 @@ func (k *worker) start() {
 		return
 	}
 	k.alive = true
-	c, err := l.broker.Consume(context.Background(), k.pool.queue.name, k.handle, k.pool.config)
-	if err != nil {
+	var c *postroom.Consumer
+	if err := insist(func() (err error) {
+		c, err = l.broker.Consume(context.Background(), k.pool.queue.name, k.handle, k.pool.config)
+		return err
+	}); err != nil {
 		k.alive = false
 		return
 	}
@@ -268,10 +271,13 @@ type job struct {
 	effects int
 	over    bool // its lease is over
 	how     messages.LeaseEnd
-	ignores bool  // its context
-	verdict error // forced
-	doomed  error // why it must end at its next step
-	keep    int   // acks to wait for before its own
+	ignores bool      // its context
+	verdict error     // forced
+	doomed  error     // why it must end at its next step
+	killed  bool      // with its process
+	excused bool      // from honouring its context
+	told    time.Time // when its context had ended, for HandlerHonoursContext
+	keep    int       // acks to wait for before its own
 	bubble  *bubble
 }
 
@@ -448,6 +454,9 @@ func (j *job) answer(err error) error {
 // end is the end of the job, also by a panic.
 func (j *job) end(err *error) {
 	l := j.worker.lab
+	if l.honours != nil {
+		l.honours.check(l, j)
+	}
 	delete(l.jobs, j.key)
 	j.ctx.end()
 	value := recover()
@@ -563,6 +572,9 @@ func (l *lab) settledBy(t *twin, verb messages.Verb, tag uint64, at time.Time, e
 		if verb == messages.VerbTouch && err == nil {
 			t.book.touched(n, at)
 			e.Kind, e.Deadline, e.Verb = KindTouch, since(at), ""
+			if e.Cause == 0 { // it waits for its worker, and the heartbeat keeps what was granted
+				e.Cause = n.last
+			}
 			l.nameWorker(&e)
 			n.last = l.emit(e)
 			return
@@ -585,6 +597,9 @@ func (l *lab) settledBy(t *twin, verb messages.Verb, tag uint64, at time.Time, e
 		e.Message = t.of(tag).message
 	}
 	e.Kind, e.Reason = KindStale, stale.Ended.String()
+	if e.Cause == 0 && e.Message != "" {
+		e.Cause = l.story(e.Message).last
+	}
 	l.emit(e)
 	l.hit(HitStale)
 	if verb == messages.VerbAck {

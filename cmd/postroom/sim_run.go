@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postroom/postroom/simulation"
+	"github.com/postroom/postroom/simulation/report"
 )
 
 const simRunHelp = `Run runs a world with many seeds. Each seed draws its own configuration, workload,
@@ -37,6 +38,7 @@ type simRunConfig struct {
 	jobs     int
 	failures int
 	capsules string
+	page     string
 	json     bool
 }
 
@@ -63,6 +65,7 @@ func (a *app) simRunCommand() *cobra.Command {
 	f.IntVar(&c.jobs, "jobs", runtime.GOMAXPROCS(0), "runs at once, each on a thread of its own")
 	f.IntVar(&c.failures, "failures", 10, "stop after so many failing seeds")
 	f.StringVar(&c.capsules, "capsules", "", "`directory`, which is made, for a capsule of each failing run")
+	f.StringVar(&c.page, "html", "", "`file` for a page about the campaign: coverage, what came up, what was new; - is stdout")
 	f.BoolVar(&c.json, "json", false, "end with one line of JSON")
 	return cmd
 }
@@ -128,7 +131,7 @@ func (a *app) simRun(c *simRunConfig, world simWorld) (int, error) {
 			return exitUsage, &usageError{problem: "--capsules", cause: err, hint: "name a directory that can be made"}
 		}
 	}
-	campaign := simulation.Campaign{First: c.seeds.first, Last: c.seeds.last, For: c.limit, Jobs: c.jobs, FailuresMax: c.failures}
+	campaign := simulation.Campaign{First: c.seeds.first, Last: c.seeds.last, For: c.limit, Jobs: c.jobs, FailuresMax: c.failures, Cover: c.page != ""}
 	size := 0
 	if c.limit > 0 && !c.seeds.set {
 		campaign.Last = 0 // as many as there is time for
@@ -153,6 +156,11 @@ func (a *app) simRun(c *simRunConfig, world simWorld) (int, error) {
 			if err := a.writeCapsule(c.capsules, &sum.Failures[i]); err != nil {
 				return exitViolation, err
 			}
+		}
+	}
+	if c.page != "" {
+		if err := a.writeTo("--html", c.page, func(w io.Writer) error { return report.Campaign(w, sum, world.must, report.Options{}) }); err != nil {
+			return exitUsage, err
 		}
 	}
 	r := reportOf(c, sum, never, spent)

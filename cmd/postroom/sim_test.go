@@ -194,6 +194,16 @@ func TestSimDoesNotPassACapsuleThatNoLongerApplies(t *testing.T) {
 	assert.Contains(t, got.stdout, "capsule no longer applies")
 }
 
+func TestSimRunMakesAPageOfTheCampaign(t *testing.T) {
+	page := inTemp(t, "campaign.html")
+	r := runPostroom(t, "", "sim", "run", "--seeds", "1..30", "--html", page)
+	assert.Contains(t, r.stdout, "30 seeds from 1")
+	text, err := os.ReadFile(page)
+	require.NoError(t, err)
+	assert.Contains(t, string(text), "<title>standard: 30 seeds</title>")
+	assert.Contains(t, string(text), `<td data-n="`)
+}
+
 func TestSimReportWritesFilesThatOpenFromDisk(t *testing.T) {
 	page, picture := inTemp(t, "run.html"), inTemp(t, "run.svg")
 	r := runPostroom(t, "", "sim", "report", "--seed", "3", "--html", page, "--svg", picture)

@@ -62,6 +62,15 @@ func browser(t *testing.T) string {
 // itself.
 func open(t *testing.T, page []byte) saw {
 	t.Helper()
+	var s saw
+	s.console = openInto(t, page, &s)
+	return s
+}
+
+// openInto is open for a page whose self-test says something else. It returns the lines
+// of the browser's console.
+func openInto(t *testing.T, page []byte, into any) []string {
+	t.Helper()
 	chromium := browser(t)
 	dir := t.TempDir()
 	file := filepath.Join(dir, "run.html")
@@ -81,16 +90,15 @@ func open(t *testing.T, page []byte) saw {
 	if err := command.Run(); err != nil {
 		t.Fatalf("%s: %v\n%s", chromium, err, log.Bytes())
 	}
-	var s saw
 	found := selfTest.FindSubmatch(out.Bytes())
 	if found == nil {
 		t.Fatalf("the page came out without its self-test:\n%.2000s", out.Bytes())
 	}
-	s.console = console.FindAllString(log.String(), -1)
-	if err := json.Unmarshal([]byte(html.UnescapeString(string(found[1]))), &s); err != nil {
-		t.Fatalf("the self-test did not come to its end: %v\n%s", err, strings.Join(s.console, "\n"))
+	lines := console.FindAllString(log.String(), -1)
+	if err := json.Unmarshal([]byte(html.UnescapeString(string(found[1]))), into); err != nil {
+		t.Fatalf("the self-test did not come to its end: %v\n%s", err, strings.Join(lines, "\n"))
 	}
-	return s
+	return lines
 }
 
 // expectSound checks what must hold of every page.
