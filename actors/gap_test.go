@@ -138,3 +138,23 @@ func TestAnIdleConsumerKeepsNoRoomForABurst(t *testing.T) {
 		assert.Nil(t, k.inner.spare.Load())
 	})
 }
+
+// A consumer's touches are on their way when a handler returns, and its settle is
+// taken first: with an answer on its way a lease needs no touch, and none is stale.
+func TestC4_ATouchThatItsSettleHasOvertakenIsNotStale(t *testing.T) {
+	within(t, messages.QueueConfig{}, nil, func(t *testing.T, b *Broker, q *Queue) {
+		var got *messages.Delivery
+		k := consumeIn(t, b, func(_ context.Context, d *messages.Delivery) error { got = d; return nil })
+		putIn(t, b, q, "a")
+		synctest.Wait()
+		require.NotNil(t, got)
+		for _, state := range []uint32{slotSettling, slotOver} {
+			answered := &slot{Delivery: *got, consumer: k.inner}
+			answered.state.Store(state)
+			q.Address.Send(&keepAlive{consumer: k.inner, touch: []*slot{answered}})
+		}
+		s := statsOf(t, b, q)
+		assert.EqualValues(t, 1, s.Acks)
+		assert.Zero(t, s.StaleBy[messages.VerbTouch])
+	})
+}

@@ -535,6 +535,9 @@ func (q *workQueue) keepAlive(c *actorkit.Context, m *keepAlive) {
 		q.ledger.Started(c.Now(), tag)
 	}
 	for _, s := range m.touch {
+		if state := s.state.Load(); state == slotSettling || state == slotOver {
+			continue // its answer is on its way, or has come: a touch would be stale
+		}
 		at, err := q.ledger.Touch(c.Now(), s.Tag)
 		if err != nil {
 			m.consumer.self.Send(&leaseLost{tag: s.Tag})
