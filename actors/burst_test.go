@@ -244,3 +244,48 @@ func whenDone(fn func()) <-chan struct{} {
 	}()
 	return done
 }
+
+// A queue that is quarantined in the middle of a burst has accepted what came before
+// the culprit and refuses what comes after it. Each put is reported once, and nobody
+// waits for a message that will not be settled any more.
+func TestA3_AQuarantineInABurstLeavesAnEmptyWindow(t *testing.T) {
+	for _, when := range []string{"before", "after"} {
+		eachSeed(t, 10, func(s *sim) {
+			const window, culprit = 300, 150
+			x := &bomb{}
+			breaks, invariant, panics := false, error(nil), 0
+			b := s.broker(withBroken(&breaks, &invariant, &panics), postroom.WithProbe(x.probe))
+			declare(t, b, "jobs", quick)
+			var results []postroom.PutResult
+			p, err := b.Publisher(ctx, "jobs", postroom.PublisherConfig{Window: window, UntilSettled: true, NoWait: true,
+				OnResult: func(r postroom.PutResult) { results = append(results, r) }})
+			require.NoError(t, err)
+			x.arm("queue jobs "+when+" *actors.arrival", 1)
+			x.skip = culprit - 1
+			invariant = errWork
+			for i := range window {
+				_, err := p.Put(ctx, postroom.Envelope{ID: fmt.Sprint(i + 1)})
+				require.NoError(t, err)
+			}
+			require.Error(t, p.Flush(ctx))
+			s.Idle()
+			require.Len(t, results, window)
+			for i, r := range results {
+				assert.Equal(t, fmt.Sprint(i+1), r.ID, "in put order")
+				switch {
+				case i+1 < culprit:
+					assert.NoError(t, r.Err)
+				case i+1 == culprit:
+					unknown(t, r.Err)
+				default:
+					assert.ErrorIs(t, r.Err, postroom.ErrQuarantined)
+				}
+			}
+			for range window { // all of the window can be had at once
+				_, err := p.Put(ctx, postroom.Envelope{})
+				require.NoError(t, err)
+			}
+			require.ErrorIs(t, p.Flush(ctx), postroom.ErrQuarantined)
+		})
+	}
+}
