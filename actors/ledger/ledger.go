@@ -92,7 +92,6 @@ type Ledger struct {
 	holders  map[string]*holder // of leases without timeout (Q17)
 	spare    *holder
 	sessions map[string]*session // with leases
-	lastGone *session            // to be used again
 
 	budget budget
 	line   takers
