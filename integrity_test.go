@@ -61,3 +61,71 @@ func TestE2_AHandlerThatChangesASharedMessageIsNamed(t *testing.T) {
 		})
 	}
 }
+
+// Put hands body, headers and extra over. A producer that goes on writing into them
+// changes what consumers get, so the first handler is not run: what crashes instead
+// names the message and says what was done to it. Each way into a queue is looked at.
+func TestE2_AProducerThatChangesItsMessageAfterThePutIsNamed(t *testing.T) {
+	changes := map[string]func(e postroom.Envelope){
+		"body":    func(e postroom.Envelope) { e.Body[0] = 'X' },
+		"headers": func(e postroom.Envelope) { e.Headers["k"] = "longer" },
+		"extra":   func(e postroom.Envelope) { e.Extra[0] = 'X' },
+		"nothing": func(postroom.Envelope) {},
+	}
+	ways := map[string]func(ctx context.Context, b *postroom.Broker, e postroom.Envelope) error{
+		"put": func(ctx context.Context, b *postroom.Broker, e postroom.Envelope) error {
+			_, err := b.Put(ctx, "q", e)
+			return err
+		},
+		"batch": func(ctx context.Context, b *postroom.Broker, e postroom.Envelope) error {
+			_, err := b.PutBatch(ctx, "q", []postroom.Envelope{e})
+			return err
+		},
+		"publisher": func(ctx context.Context, b *postroom.Broker, e postroom.Envelope) error {
+			p, err := b.Publisher(ctx, "q", postroom.PublisherConfig{})
+			if err != nil {
+				return err
+			}
+			if _, err := p.Put(ctx, e); err != nil {
+				return err
+			}
+			return p.Flush(ctx)
+		},
+		"publication": func(ctx context.Context, b *postroom.Broker, e postroom.Envelope) error {
+			if err := b.Bind(ctx, "q", "#"); err != nil {
+				return err
+			}
+			_, err := b.Publish(ctx, "t", e)
+			return err
+		},
+	}
+	for what, change := range changes {
+		for way, give := range ways {
+			run(t, 1, func(ctx context.Context, w *simulation.World) {
+				var crash string
+				b := w.MustOpen(postroom.WithListener(func(n postroom.Notice) {
+					if c, ok := n.(messages.HandlerCrashed); ok && crash == "" {
+						crash = fmt.Sprint(c.Reason)
+					}
+				}))
+				declare(t, b, "q", postroom.QueueConfig{MaxAttempts: 2, AckTimeout: time.Second, NoJitter: true})
+				e := postroom.Envelope{ID: "m", Body: []byte("body"), Extra: []byte("extra"), Headers: map[string]string{"k": "v"}}
+				must(t, give(ctx, b, e))
+				change(e)
+				handled := 0
+				_, err := b.Consume(ctx, "q", func(context.Context, *postroom.Delivery) error {
+					handled++
+					return nil
+				}, postroom.ConsumerConfig{})
+				must(t, err)
+				w.Sleep(time.Minute)
+				assert.Equal(t, 1, handled, "%s after a %s: handled once, in the second attempt when the first was stopped", what, way)
+				if what == "nothing" {
+					assert.Empty(t, crash, "a producer that lets go, after a %s", way)
+					return
+				}
+				assert.Contains(t, crash, `message "m" of queue "q" was changed after its put`, "%s after a %s", what, way)
+			})
+		}
+	}
+}

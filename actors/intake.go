@@ -245,6 +245,9 @@ func (q *workQueue) takeIn(c *actorkit.Context, w *Window) {
 
 func (q *workQueue) putOfWindow(c *actorkit.Context, w *Window, a *arrival) {
 	result, err := q.ledger.Put(c.Now(), &a.Put)
+	if q.broker.integrity.on {
+		q.remember(&a.Put, result, err)
+	}
 	if a.Owner != nil && err == nil && !result.Duplicate {
 		a.held = true // until Settled
 		q.hold(w)

@@ -39,6 +39,7 @@ func (q *workQueue) performAll(c *actorkit.Context) {
 		case ledger.LeaseLost:
 			q.leaseLost(e)
 		case ledger.Died:
+			delete(q.sums, e.Letter.ID)
 			q.died(e)
 		case ledger.Trimmed:
 			q.broker.notify(messages.Trimmed{Queue: q.source.Queue, ID: e.Letter.ID, Number: e.Letter.Number})
@@ -67,6 +68,9 @@ func (q *workQueue) deliver(c *actorkit.Context, e *ledger.Effect, left int) {
 		d, s.consumer = &s.Delivery, a.inner
 		q.ledger.Fill(e, d)
 		s.endsAt(d.Deadline)
+		if q.sums != nil {
+			s.altered = q.altered(d)
+		}
 		if !a.dirty {
 			a.dirty = true
 			q.batches = append(q.batches, a)
@@ -75,6 +79,7 @@ func (q *workQueue) deliver(c *actorkit.Context, e *ledger.Effect, left int) {
 		m := &messages.Deliver{Consumer: a.Tag}
 		d = &m.Delivery
 		q.ledger.Fill(e, d)
+		delete(q.sums, d.ID) // no worker is there to look
 		c.System().Send(a.foreign, m)
 	}
 	if q.broker.Listener != nil {
@@ -115,6 +120,7 @@ func (q *workQueue) deliverToGet(c *actorkit.Context, e *ledger.Effect) {
 	tag, holder := e.Tag, e.Waiter.Holder
 	d := &messages.Delivery{}
 	q.ledger.Fill(e, d)
+	delete(q.sums, d.ID) // no worker is there to look
 	if !p.ref.Resolve(messages.Answer{Value: d}) {
 		_ = q.ledger.Release(c.Now(), tag) // the lease began in this very turn: it cannot be stale
 		return

@@ -39,6 +39,8 @@ type slot struct {
 	failure *failure // written by the worker before it hands the slot to the queue
 	again            // the queue's
 
+	altered bool // since its put, written by the queue: see integrity
+
 	// Written by the worker before it hands the slot to the queue.
 	verb  messages.Verb
 	quiet bool // settles nothing: Manual

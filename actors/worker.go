@@ -123,6 +123,7 @@ func (w *worker) work(s *slot) {
 	var before uint64
 	check := &k.broker.integrity
 	if check.on {
+		s.blameProducer()
 		before = check.of(&s.Delivery)
 	}
 	err := k.handler(w.ctx, &s.Delivery)

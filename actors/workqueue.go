@@ -48,6 +48,7 @@ type workQueue struct {
 	closing   bool      // the broker closes: nothing is handed over any more
 
 	incoming *ledger.Put // the put under way: see arrival
+	sums     sums        // where integrity is on
 
 	timer    actorkit.Timer
 	armedFor time.Time // zero: not armed
@@ -315,6 +316,9 @@ func (q *workQueue) put(c *actorkit.Context, m *Put, cmd messages.Command) {
 	*p = ledger.NewPut(&m.Envelope, m.Given)
 	p.Past = m.past
 	result, err := q.ledger.Put(c.Now(), p)
+	if q.broker.integrity.on {
+		q.remember(p, result, err)
+	}
 	if q.broker.Listener != nil {
 		q.notePut(p, err)
 	}
@@ -399,6 +403,9 @@ func (q *workQueue) putBatch(c *actorkit.Context, batch []ledger.Put, cmd messag
 	for i := range batch {
 		p := &batch[i]
 		r, err := q.ledger.Put(c.Now(), p)
+		if q.broker.integrity.on {
+			q.remember(p, r, err)
+		}
 		if q.broker.Listener != nil {
 			q.notePut(p, err)
 		}
@@ -415,6 +422,9 @@ func (q *workQueue) takeCopy(c *actorkit.Context, m *router.Copy) {
 		p.Past = &ledger.Past{History: m.History, Deaths: m.Deaths}
 	}
 	result, err := q.ledger.Put(c.Now(), p)
+	if q.broker.integrity.on {
+		q.remember(p, result, err)
+	}
 	q.probe("after", m)
 	if err != nil {
 		q.broker.notify(messages.CopyRefused{Queue: q.source.Queue, Topic: m.Envelope.Topic, Reason: err})

@@ -130,7 +130,7 @@ func TestDeadFileThatCannotBeWrittenStopsTheRun(t *testing.T) {
 	rest := inTemp(t, "rest.txt")
 	r := runPostroom(t, "a\nb\nc\n", "run", "--json", "--workers", "1", "--dead", "/dev/full", "--rest", rest, "--", "sh", "-c", "exit 65")
 	assert.Equal(t, exitInterrupted, r.status)
-	assert.Contains(t, r.stderr, "no space left")
+	assert.Contains(t, r.stderr, "postroom: write /dev/full: no space left", "the name once")
 	f, _ := r.figures(t)
 	assert.Zero(t, f.Dead, "a death that is not on record does not count")
 	assert.True(t, strings.HasPrefix(readFile(t, rest), "a\n"), "and its line is unfinished")

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 	"unicode/utf8"
@@ -104,10 +105,18 @@ func (d *deadFile) write(l *letter) error {
 	text := l.encode()
 	if _, err := d.file.Write(text); err != nil {
 		_ = d.takeBack() // the error that counts is the first
-		return fmt.Errorf("write %s: %w", d.name, err)
+		return fmt.Errorf("write %s: %w", d.name, causeOf(err))
 	}
 	d.written += int64(len(text))
 	return nil
+}
+
+// causeOf is an error of a file without the file's name, which the caller says.
+func causeOf(err error) error {
+	if path := (*fs.PathError)(nil); errors.As(err, &path) {
+		return path.Err
+	}
+	return err
 }
 
 // takeBack cuts a regular file behind its last whole letter.
@@ -133,7 +142,7 @@ func (d *deadFile) Sync() error {
 		return nil
 	}
 	if err := d.file.Sync(); err != nil {
-		return fmt.Errorf("write %s: %w", d.name, err)
+		return fmt.Errorf("write %s: %w", d.name, causeOf(err))
 	}
 	return nil
 }

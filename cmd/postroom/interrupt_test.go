@@ -198,7 +198,7 @@ func TestInterruptedRunThatWasDoneAllTheSame(t *testing.T) {
 	<-begun
 	await(t, in.end, "the end of the input")
 	signals <- os.Interrupt
-	stderr.awaitText(t, "waiting for 1 running commands")
+	stderr.awaitText(t, "waiting for 1 running command;")
 	close(gate)
 	assert.Equal(t, exitDone, <-ended)
 }

@@ -31,7 +31,7 @@ func (r *restFile) write(lines []*line) error {
 		err = r.file.Sync()
 	}
 	if err != nil {
-		return fmt.Errorf("write %s: %w", r.name, err)
+		return fmt.Errorf("write %s: %w", r.name, causeOf(err))
 	}
 	return nil
 }

@@ -307,6 +307,8 @@ func TestDeathsAreSummarisedWithoutADeadFile(t *testing.T) {
 	assert.Contains(t, r.stderr, "12 lines died:\npostroom:   line 1: rejected, attempts 1: exit status 65 (EX_DATAERR)\n")
 	assert.Contains(t, r.stderr, "and 2 more\n")
 	assert.NotContains(t, r.stderr, "secret")
+	r = runPostroom(t, "a\n", "run", "--", "sh", "-c", "exit 65")
+	assert.Contains(t, r.stderr, "postroom: 1 line died:\n")
 }
 
 func TestShellThatReadsTheLineIsWarnedOf(t *testing.T) {

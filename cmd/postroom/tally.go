@@ -64,6 +64,14 @@ func (r *tally) String() string {
 // namesMax bounds the lists in messages to people.
 const namesMax = 10
 
+// counted is a number of things, in English.
+func counted(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
 // numbers lists lines by number: 3, 5-7, 9, …
 func numbers(lines []*line) string {
 	var parts []string

@@ -199,7 +199,7 @@ func (w *work) wait(ctx context.Context, signals <-chan os.Signal, finished <-ch
 			r.interrupts++
 			if r.interrupts == 1 && ended == nil {
 				f, _ := w.board.look()
-				w.console.say("%s: waiting for %d running commands; again kills them", s, f.running)
+				w.console.say("%s: waiting for %s; again kills them", s, counted(f.running, "running command"))
 				stop()
 				break
 			}
@@ -457,7 +457,7 @@ func (w *work) finish(r *tally) {
 func (w *work) tell(r *tally) {
 	c := w.console
 	if w.files.dead == nil && w.graves.count > 0 {
-		c.say("%d lines died:", w.graves.count)
+		c.say("%s died:", counted(w.graves.count, "line"))
 		for _, text := range w.graves.first {
 			c.say("  %s", text)
 		}
@@ -483,13 +483,17 @@ func (w *work) tellRest(r *tally) {
 	case n == 0:
 		c.say("no line is unfinished")
 	case w.files.rest == nil:
-		c.say("%d unfinished lines: %s; --rest FILE would keep them", n, numbers(r.unfinished))
+		c.say("%s: %s; --rest FILE would keep them", counted(n, "unfinished line"), numbers(r.unfinished))
 	default:
 		if err := w.files.rest.write(r.unfinished); err != nil {
-			c.say("%v; unfinished lines: %s", err, numbers(r.unfinished))
+			c.say("%v; %s: %s", err, counted(n, "unfinished line"), numbers(r.unfinished))
 			break
 		}
-		c.say("%d unfinished lines are in %s", n, w.files.rest.name)
+		verb := "are"
+		if n == 1 {
+			verb = "is"
+		}
+		c.say("%s %s in %s", counted(n, "unfinished line"), verb, w.files.rest.name)
 	}
 	switch {
 	case r.atEnd:
