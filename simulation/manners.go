@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -60,14 +61,17 @@ func (h *honours) check(l *lab, j *job) {
 // of a handler whose process was killed are excused, because they would be gone with it.
 func NoGoroutineLeft(after time.Duration) Expectation {
 	return Expectation{
-		name:  "NoGoroutineLeft",
-		setUp: func(l *lab) { l.leftovers = &leftovers{after: after, children: map[int]child{}} },
+		name: "NoGoroutineLeft",
+		setUp: func(l *lab) {
+			l.leftovers = &leftovers{run: runsLabelled.Add(1), after: after, children: map[int]child{}}
+		},
 		judge: func(l *lab) error { return l.leftovers.judge(l) },
 	}
 }
 
 // leftovers is what is known of the goroutines that handlers have started.
 type leftovers struct {
+	run      uint64 // of runsLabelled
 	after    time.Duration
 	children map[int]child // those of Go that have not ended, on the one thread
 	started  int
@@ -99,8 +103,13 @@ func (l *lab) labelled(j *job, run func(ctx context.Context)) {
 	pprof.Do(j.ctx, pprof.Labels(label, l.labelOf(j.number)), run)
 }
 
-// labelOf tells apart the handlers of this run from those of others at the same time.
-func (l *lab) labelOf(job int) string { return fmt.Sprintf("%p %d", l, job) }
+// runsLabelled numbers the runs of this process, of which the labels tell one from
+// another, also from one that is over: what leaked there is still running. An address
+// would do neither, once it is used again. Nothing of a run depends on it.
+var runsLabelled atomic.Uint64
+
+// labelOf tells apart the handlers of this run from those of all others.
+func (l *lab) labelOf(job int) string { return fmt.Sprintf("%d %d", l.leftovers.run, job) }
 
 // judge tells of what is left, the same in each run: without addresses and ids.
 func (f *leftovers) judge(l *lab) error {
@@ -135,11 +144,11 @@ func (l *lab) labelledStacks() map[string]int {
 	}
 	for _, part := range strings.Split(b.String(), "\n\n") {
 		head, rest, _ := strings.Cut(part, "\n")
-		ours := strings.Index(rest, fmt.Sprintf("%q:\"%p ", label, l))
+		ours := strings.Index(rest, fmt.Sprintf("%q:\"%d ", label, l.leftovers.run))
 		if ours < 0 {
 			continue
 		}
-		value := rest[ours+len(fmt.Sprintf("%q:\"%p ", label, l)):]
+		value := rest[ours+len(fmt.Sprintf("%q:\"%d ", label, l.leftovers.run)):]
 		number, _ := strconv.Atoi(value[:max(0, strings.IndexByte(value, '"'))])
 		if l.killedJobs[number] {
 			continue
