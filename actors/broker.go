@@ -21,8 +21,8 @@ type Config struct {
 	// Restart is how long a crashed handler's worker waits for its restart.
 	Restart supervisor.Policy
 	// CheckBodies has a handler crash that changes a message it shares, or that is about
-	// to get one whose producer has changed it after the put; always on in
-	// builds with the race detector.
+	// to get one whose producer has changed it after the put; always on in builds with
+	// the race detector.
 	CheckBodies bool
 	// Probe runs before and after each message of the broker's actors; nil in production.
 	// The simulation makes it panic to see what a crash there costs (SPEC S3).
