@@ -214,7 +214,7 @@ func TestTimeoutIsAFailedAttemptWhateverTheExit(t *testing.T) {
 }
 
 func TestHeartbeatOutlivesAShortLease(t *testing.T) {
-	r := runPostroom(t, "x\n", "run", "--json", "--lease", "200ms", "--", "sh", "-c", "echo begun; sleep 1")
+	r := runPostroom(t, "x\n", "run", "--json", "--lease", "400ms", "--", "sh", "-c", "echo begun; sleep 1")
 	assert.Equal(t, exitDone, r.status, r.stderr)
 	f, out := r.figures(t)
 	assert.Equal(t, "begun\n", out, "one run")
@@ -225,7 +225,7 @@ func TestHeartbeatOutlivesAShortLease(t *testing.T) {
 // because the grace is longer than a lease.
 func TestHeartbeatGoesOnWhileACommandIsEnded(t *testing.T) {
 	dead := inTemp(t, "dead.jsonl")
-	r := runPostroom(t, "x\n", "run", "--json", "--lease", "100ms", "--timeout", "50ms", "--kill-after", "600ms", "--max-attempts", "1", "--dead", dead, "--",
+	r := runPostroom(t, "x\n", "run", "--json", "--lease", "400ms", "--timeout", "50ms", "--kill-after", "1500ms", "--max-attempts", "1", "--dead", dead, "--",
 		"sh", "-c", `trap "" TERM; sleep 1000 & wait; wait`)
 	f, _ := r.figures(t)
 	assert.Equal(t, tally{Put: 1, Dead: 1}, f)
