@@ -188,7 +188,7 @@ func (l *Ledger) Quarantine() {
 // but the order in which ended leases are forgotten.
 func (l *Ledger) Trim() {
 	l.spares = spares{}
-	l.spare, l.times = nil, nil
+	l.spare, l.filled = nil, nil
 	if len(l.effects) == 0 {
 		l.effects = nil
 	}

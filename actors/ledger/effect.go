@@ -76,17 +76,20 @@ func (l *Ledger) Fill(f *Effect, d *messages.Delivery) {
 	}
 	l.fill(e, d)
 	d.Tag = f.Tag
-	d.Deadline = l.times.deadline.of(l, e.lease.deadline)
+	d.Deadline = l.filled.deadline.of(l, e.lease.deadline)
 }
 
 func (l *Ledger) fill(e *entry, d *messages.Delivery) {
 	// Field by field: a literal would be built elsewhere first and then copied.
 	d.ID, d.Body, d.Headers, d.Details = e.id, e.bytesOf(), nil, e.details
 	d.Attempt, d.Deliveries = int(e.attempt), int(e.deliveries)
-	if l.times == nil {
-		l.times = new(times)
+	if l.filled == nil {
+		l.filled = new(filled)
 	}
-	d.EnqueuedAt, d.Deadline = l.times.enqueued.of(l, e.enqueued), time.Time{}
+	if d.Details == noDetails {
+		d.Details = &l.filled.plain
+	}
+	d.EnqueuedAt, d.Deadline = l.filled.enqueued.of(l, e.enqueued), time.Time{}
 	d.Tag, d.From = 0, l.source
 	if e.rare != nil {
 		d.Headers = e.rare.headers

@@ -104,7 +104,7 @@ type Ledger struct {
 
 	effects []Effect
 	records []Record
-	times   *times
+	filled  *filled
 }
 
 // New returns the ledger of an empty queue. config must have its defaults in
@@ -130,8 +130,14 @@ func (l *Ledger) time(at int64) time.Time {
 	return l.start.Add(time.Duration(at))
 }
 
-// times are those of the last delivery: those of one turn are mostly the same.
-type times struct{ enqueued, deadline instant }
+// filled is what the deliveries of one turn mostly have in common.
+type filled struct {
+	enqueued, deadline instant
+	// plain are the details of messages that have none, in a holder's hands. He must not
+	// write to them; if he does all the same, it is no other queue's messages that he
+	// changes, or another broker's (SPEC B6).
+	plain messages.Details
+}
 
 type instant struct {
 	at int64

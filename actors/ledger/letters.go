@@ -211,7 +211,11 @@ func (l *Ledger) DeadLetters(after uint64, n int) []messages.DeadLetter {
 	}
 	for i := l.letters.from(after + 1); i < len(l.letters.row) && len(page) < n; i++ {
 		if t := l.letters.row[i].letter; t != nil {
-			page = append(page, t.DeadLetter)
+			letter := t.DeadLetter
+			if letter.Details == noDetails {
+				letter.Details = new(messages.Details) // the reader's own: see filled
+			}
+			page = append(page, letter)
 		}
 	}
 	return page

@@ -4,6 +4,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/postroom/postroom/actors/ledger"
 	"github.com/postroom/postroom/messages"
 )
@@ -90,4 +93,32 @@ func TestA1_AMessageCountsWhatItWeighedAtItsPut(t *testing.T) {
 			check("discarded", 0, 0)
 		})
 	}
+}
+
+// B6: what a holder or a reader writes into the details of a message that has none, which
+// nobody may, reaches no message of another queue or broker.
+func TestB6_WhatAHolderWritesStaysInItsQueue(t *testing.T) {
+	begin := time.Unix(1_800_000_000, 0)
+	config := messages.QueueConfig{}
+	lend := func(queue string) (*ledger.Ledger, messages.Delivery) {
+		l := ledger.New(&messages.Source{Queue: queue, Incarnation: 1}, config.WithDefaults(), begin, ledger.Options{})
+		_, err := l.Put(begin, &ledger.Put{ID: "a", GivenID: true})
+		require.NoError(t, err)
+		require.NoError(t, l.Attach(begin, &ledger.Consumer{Tag: "c", Prefetch: 1}))
+		l.HandOver(begin)
+		var d messages.Delivery
+		l.Fill(&l.Effects()[0], &d)
+		return l, d
+	}
+	l, d := lend("mine")
+	d.ContentType, d.Priority = "changed", 9
+	require.NoError(t, l.Reject(begin, d.Tag, ""))
+	letter := l.DeadLetters(0, 1)[0]
+	assert.Empty(t, letter.ContentType)
+	letter.Topic = "changed"
+	assert.Empty(t, l.DeadLetters(0, 1)[0].Topic)
+
+	_, other := lend("another broker's")
+	assert.Equal(t, messages.Details{}, *other.Details)
+	assert.Empty(t, new(messages.Envelope).Split().ContentType)
 }
