@@ -43,6 +43,14 @@ type arrival struct {
 	counted bool // the window was told what became of it
 }
 
+// free is how many places of the window a verdict on the put makes free.
+func (a *arrival) free() int64 {
+	if a.held {
+		return 0
+	}
+	return 1
+}
+
 // sheaf is the room for some arrivals.
 type sheaf struct {
 	next *sheaf
@@ -204,20 +212,22 @@ func (w *Window) fail(a *arrival, err error) {
 		return
 	}
 	a.counted = true
-	id := a.ID
 	err = w.broker.explain("put", w.queue.Queue, err)
 	if gone := (*messages.QueueStateError)(nil); errors.As(err, &gone) {
-		err = &messages.PutError{Queue: w.queue.Queue, ID: id, Reason: gone.Reason}
+		err = &messages.PutError{Queue: w.queue.Queue, ID: a.ID, Reason: gone.Reason}
 	}
-	w.refuse(err)
+	w.tell(a, messages.Answer{Err: err})
+	w.decided(1, a.free())
+}
+
+// tell gives the publisher the verdict on a put.
+func (w *Window) tell(a *arrival, verdict messages.Answer) {
+	if verdict.Err != nil {
+		w.refuse(verdict.Err)
+	}
 	if w.Report != nil {
-		w.Report(id, messages.Answer{Err: err})
+		w.Report(a.ID, verdict)
 	}
-	free := int64(1)
-	if a.held {
-		free = 0
-	}
-	w.decided(1, free)
 }
 
 // takeIn handles a burst of a publisher's puts. It may be long, so that the workers
@@ -256,18 +266,9 @@ func (q *workQueue) putOfWindow(c *actorkit.Context, w *Window, a *arrival) {
 		q.notePut(&a.Put, err)
 	}
 	q.probe("after", a)
-	free := int64(1)
-	if a.held {
-		free = 0
-	}
 	a.counted = true
-	q.count(w, 1, free)
-	if err != nil {
-		w.refuse(err)
-	}
-	if w.Report != nil {
-		w.Report(a.ID, messages.Answer{N: duplicate(result.Duplicate), Err: err})
-	}
+	q.count(w, 1, a.free())
+	w.tell(a, messages.Answer{N: duplicate(result.Duplicate), Err: err})
 	if len(q.ledger.Effects()) > q.performed {
 		q.performAll(c)
 	}

@@ -163,7 +163,7 @@ func (q *workQueue) probe(when string, msg any) {
 
 // probed is apart so that probe is inlined.
 func (q *workQueue) probed(when string, msg any) {
-	q.broker.Probe(fmt.Sprintf("queue %s %s %T", q.source.Queue, when, msg))
+	q.broker.probe("queue "+q.source.Queue, when, msg)
 }
 
 // handle says which method handles which message. Puts and settles leave handing

@@ -57,7 +57,7 @@ func (l *Ledger) setMode(to RecordKind) {
 // Nothing comes in while it drains, so it tells once.
 func (l *Ledger) tellDrained() {
 	if l.draining && l.total() == 0 {
-		l.effects = append(l.effects, Effect{Kind: Drained})
+		l.effect(Drained)
 	}
 }
 
@@ -151,7 +151,7 @@ func (l *Ledger) closed() (messagesDropped, lettersDropped int) {
 	}
 	for _, e := range l.entries() {
 		if e.owner != nil {
-			l.effects = append(l.effects, Effect{Kind: Settled, Owner: e.owner})
+			l.effect(Settled).Owner = e.owner
 		}
 	}
 	messagesDropped, lettersDropped = l.total(), l.letters.n

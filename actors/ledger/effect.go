@@ -60,6 +60,12 @@ func (l *Ledger) effect(k EffectKind) *Effect {
 	return f
 }
 
+// leaseLost has t told that its lease ran out.
+func (l *Ledger) leaseLost(t *taker, tag uint64) {
+	f := l.effect(LeaseLost)
+	f.Consumer, f.Waiter, f.Tag = t.consumer, t.waiter, tag
+}
+
 // ClearEffects forgets the effects, which have been performed.
 func (l *Ledger) ClearEffects() {
 	clear(l.effects) // nothing gone stays reachable through the array, and effect finds it zero

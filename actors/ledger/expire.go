@@ -183,7 +183,7 @@ func (l *Ledger) ageInstant() int64 {
 
 func (l *Ledger) raiseAge() {
 	l.ageRaised = true
-	l.effects = append(l.effects, Effect{Kind: AlarmRaised, Alarm: messages.OldestAge})
+	l.effect(AlarmRaised).Alarm = messages.OldestAge
 }
 
 // leaveAge takes a message out of the age list and re-arms the alarm when those

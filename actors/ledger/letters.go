@@ -26,7 +26,7 @@ func (l *Ledger) die(e *entry, d death) {
 		l.letterGone(l.letters.first(), RecordTrimmed)
 	}
 	if n := l.config.DeadLetterAlarm; n > 0 && before < n && l.letters.n >= n {
-		l.effects = append(l.effects, Effect{Kind: AlarmRaised, Alarm: messages.DeadLetterCount})
+		l.effect(AlarmRaised).Alarm = messages.DeadLetterCount
 	}
 	l.tellDrained()
 }
@@ -49,7 +49,7 @@ func (l *Ledger) died(e *entry, d death) {
 			e.attempt--
 		}
 		if d.how == messages.LeaseExpired {
-			l.effects = append(l.effects, Effect{Kind: LeaseLost, Consumer: lost.consumer, Waiter: lost.waiter, Tag: tag})
+			l.leaseLost(lost, tag)
 		}
 	} else {
 		l.unplace(e)
@@ -85,12 +85,11 @@ func (l *Ledger) died(e *entry, d death) {
 	})
 	t.bytes += int64(len(t.Error)) // DeadLetter.Bytes would weigh what a handler may have changed
 	l.letters.add(t)
-	l.effects = append(l.effects, Effect{
-		Kind: Died, Letter: &t.DeadLetter,
-		// The death of an announcement is not announced, or two catch-all queues
-		// would breed them for ever (T6, P2).
-		Announce: !strings.HasPrefix(e.details.Topic, messages.SystemTopics),
-	})
+	f := l.effect(Died)
+	f.Letter = &t.DeadLetter
+	// The death of an announcement is not announced, or two catch-all queues would
+	// breed them for ever (T6, P2).
+	f.Announce = !strings.HasPrefix(e.details.Topic, messages.SystemTopics)
 	l.leave(e, false)
 }
 
@@ -194,7 +193,7 @@ func (l *Ledger) letterGone(t *letter, why RecordKind) {
 	switch why {
 	case RecordTrimmed:
 		l.counters.Trimmed++
-		l.effects = append(l.effects, Effect{Kind: Trimmed, Letter: &t.DeadLetter})
+		l.effect(Trimmed).Letter = &t.DeadLetter
 	case RecordDiscarded:
 		l.counters.Discarded++
 	case RecordRedrivenOut:

@@ -310,7 +310,7 @@ func (l *Ledger) comesBack(e *entry, b *comeback) {
 	}
 	l.setExpiry(e, expires)
 	if b.how == messages.LeaseExpired {
-		l.effects = append(l.effects, Effect{Kind: LeaseLost, Consumer: lost.consumer, Waiter: lost.waiter, Tag: tag})
+		l.leaseLost(lost, tag)
 	}
 }
 
