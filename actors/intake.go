@@ -30,11 +30,20 @@ type intake struct {
 	told    sync.Cond
 
 	// Of the queue's turn.
-	batch  *sheaf
-	cursor int      // in batch
-	now    *arrival // under way
-	tries  uint8    // crashes in a row that no put was the cause of
+	_        line
+	batch    *sheaf
+	cursor   int      // in batch
+	now      *arrival // under way
+	used     *sheaf   // empty, to be given back
+	usedLast *sheaf
+	usedN    int
+	tries    uint8 // crashes in a row that no put was the cause of
+	_        line
 }
+
+// line keeps what one processor writes off the cache lines of what another one uses:
+// they would take them from each other at every message.
+type line [64]byte
 
 // arrival is one put on its way in.
 type arrival struct {
@@ -62,6 +71,8 @@ const (
 	sheafPuts = 32
 	// sheavesKept bounds the room that a publisher keeps for its next burst.
 	sheavesKept = 128
+	// giveBackEvery is after how many sheaves the publishers get them back.
+	giveBackEvery = 8
 	// handOverEvery is after how many puts of one burst the workers get theirs.
 	handOverEvery = 64
 )
@@ -134,26 +145,44 @@ func (in *intake) next() *arrival {
 		in.cursor++
 		return in.now
 	}
-	in.mu.Lock()
-	defer in.mu.Unlock()
 	if s := in.batch; s != nil {
-		in.batch, in.cursor = s.next, 0
-		clear(s.puts[:s.n]) // no body of a gone message stays reachable
-		s.n, s.next = 0, nil
-		if in.kept < sheavesKept {
-			s.next, in.free = in.free, s
-			in.kept++
-		}
+		in.batch = s.next
+		in.empty(s)
 	}
-	if in.batch == nil {
-		in.batch, in.first, in.last = in.first, nil, nil
-	}
-	if in.batch == nil {
-		in.busy = false
+	if (in.batch == nil || in.usedN >= giveBackEvery) && !in.exchange() {
 		return nil
 	}
 	in.now, in.cursor = &in.batch.puts[0], 1
 	return in.now
+}
+
+// empty clears a sheaf, so that no body of a gone message stays reachable, without the
+// mutex: publishers would wait for it, and sleep.
+func (in *intake) empty(s *sheaf) {
+	clear(s.puts[:s.n])
+	s.n, s.next = 0, in.used
+	if in.used == nil {
+		in.usedLast = s
+	}
+	in.used = s
+	in.usedN++
+}
+
+// exchange gives the publishers the empty sheaves and takes what they have posted, if
+// nothing is left of the last. False: there is nothing, and the intake not busy.
+func (in *intake) exchange() bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.used != nil && in.kept < sheavesKept {
+		in.usedLast.next, in.free = in.free, in.used
+		in.kept += in.usedN
+	}
+	in.used, in.usedLast, in.usedN = nil, nil, 0
+	if in.batch == nil {
+		in.batch, in.first, in.last = in.first, nil, nil
+	}
+	in.busy = in.batch != nil
+	return in.busy
 }
 
 // Prepare makes the put of an envelope ready for the queue, and its id where the
@@ -243,7 +272,7 @@ func (q *workQueue) takeIn(c *actorkit.Context, w *Window) {
 		w.intake.tries = 0
 		if n%handOverEvery == 0 {
 			w.intake.now = nil // what follows is not this put's doing
-			if q.returns.pushed.Load() != nil {
+			if q.returns != nil && q.returns.pushed.Load() != nil {
 				q.takeReturns(c)
 			}
 			q.perform(c)

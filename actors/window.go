@@ -22,20 +22,22 @@ type Window struct {
 	// Report is told the result of each put in put order, on the queue's goroutine:
 	// it must only pass it on. nil: nobody.
 	Report func(id string, a messages.Answer)
+	owner  ledger.Owner // us, to the ledger
 
+	_         line
 	inflight  atomic.Int64 // counts towards size
 	undecided atomic.Int64 // sent and not yet accepted or refused
 	waiting   atomic.Int32 // refs in entering
 	flushing  atomic.Int32 // refs in flushers
 
 	intake intake
-	owner  ledger.Owner // us, to the ledger
 
 	mu       sync.Mutex
 	entering []messages.Ref // wait for room
 	flushers []messages.Ref // wait until nothing is undecided
 	failed   []error        // since the last Flush, at most failuresMax of them
 	missed   int            // failures beyond those
+	_        line
 
 	// Of the queue's actor, with UntilSettled: how many messages it holds, and where
 	// the window is in its list of those that have any.
