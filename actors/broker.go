@@ -125,7 +125,7 @@ type Queue struct {
 	Config  messages.QueueConfig // with defaults
 	Address *actorkit.Address
 
-	returns returns // of all its consumers
+	returns *returns // of all its consumers, made for the first
 	work    *workQueue
 }
 

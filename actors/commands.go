@@ -256,7 +256,7 @@ func (m *crashed) Fail(err error) { m.retry(m.consumer.queue.Address, m, err) }
 
 // Fail tries again; as often as it takes when the crash was a settle's.
 func (m *holderEnded) Fail(err error) {
-	if m.queue.returns.taking && errors.Is(err, actorkit.ErrCrashed) {
+	if r := m.queue.returns; r != nil && r.taking && errors.Is(err, actorkit.ErrCrashed) {
 		m.queue.Address.PutBack(m)
 		return
 	}

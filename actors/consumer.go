@@ -69,9 +69,11 @@ type consumer struct {
 	tickFor time.Duration // between ticks
 	point   string        // its name at probes
 
+	_       line
 	inbox   inbox
-	spare   atomic.Pointer[chunk] // see stockUp
-	scratch []*chunk              // see holds
+	_       line
+	spare   atomic.Pointer[room] // see stockUp
+	scratch []chunk              // see holds
 	workers []*worker
 	policy  supervisor.Policy
 
@@ -148,7 +150,7 @@ func (s consumerShell) Receive(c *actorkit.Context, msg any) {
 func (s consumerShell) handle(c *actorkit.Context, msg any) {
 	switch msg := msg.(type) {
 	case *chunk:
-		s.receive(msg)
+		s.receive(*msg)
 	case *tick:
 		s.tick(c)
 	case *firstTick:
@@ -196,7 +198,7 @@ func (k *consumer) attached(c *actorkit.Context, err error) {
 // deliver takes deliveries in and wakes a worker for each while there are idle
 // ones. The queue calls it, on its own goroutine. False: nobody can work on them, and
 // they are to be sent to the consumer, which gives them back.
-func (k *consumer) deliver(ch *chunk) bool {
+func (k *consumer) deliver(ch chunk) bool {
 	if !k.inbox.push(ch) {
 		return false
 	}
@@ -215,18 +217,18 @@ func (k *consumer) deliver(ch *chunk) bool {
 	return true
 }
 
-// stockUp makes a chunk for the queue's next burst, on the worker's time: the queue
-// has more to do than its workers, and a tenth of that was making chunks.
+// stockUp makes room for the queue's next deliveries, on the worker's time: the queue
+// has more to do than its workers, and a tenth of that was making room.
 func (k *consumer) stockUp() {
 	if k.spare.Load() == nil {
-		k.spare.Store(newChunk(chunkMax))
+		k.spare.Store(new(room))
 	}
 }
 
 // receive is for deliveries that came when nobody could work on them.
-func (k *consumer) receive(ch *chunk) {
+func (k *consumer) receive(ch chunk) {
 	if k.ending || k.standing() == 0 || !k.deliver(ch) {
-		k.giveBack(messages.Ref{}, takeBack([]*chunk{ch}))
+		k.giveBack(messages.Ref{}, takeBack([]chunk{ch}))
 	}
 }
 
@@ -234,7 +236,7 @@ func (k *consumer) receive(ch *chunk) {
 func (k *consumer) reopen() { k.inbox.setOpen(!k.ending && k.standing() > 0) }
 
 // holds is every chunk that may have leases which are not over.
-func (k *consumer) holds() []*chunk {
+func (k *consumer) holds() []chunk {
 	k.scratch = k.inbox.all(k.scratch[:0])
 	return k.scratch
 }
@@ -358,7 +360,7 @@ func (k *consumer) capacityChanged() {
 }
 
 // takeBack takes every slot that no worker has begun.
-func takeBack(chunks []*chunk) []*slot {
+func takeBack(chunks []chunk) []*slot {
 	var taken []*slot
 	for _, ch := range chunks {
 		for i := range ch.slots {

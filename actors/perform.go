@@ -30,7 +30,7 @@ func (q *workQueue) performAll(c *actorkit.Context) {
 		q.performed++
 		switch e.Kind {
 		case ledger.HandedOver:
-			q.deliver(c, e, len(effects)-q.performed+1)
+			q.deliver(c, e)
 		case ledger.Settled:
 			if w := e.Owner.Address.(*Window); w.held > 0 { // else a quarantine has let it go
 				q.letGo(w, 1)
@@ -53,9 +53,8 @@ func (q *workQueue) performAll(c *actorkit.Context) {
 	q.performed = 0
 }
 
-// deliver hands a message to whom the ledger lent it. left is how many effects are
-// still to come, this one included: a guess at the size of the chunk.
-func (q *workQueue) deliver(c *actorkit.Context, e *ledger.Effect, left int) {
+// deliver hands a message to whom the ledger lent it.
+func (q *workQueue) deliver(c *actorkit.Context, e *ledger.Effect) {
 	if e.Waiter != nil {
 		q.deliverToGet(c, e)
 		return
@@ -64,7 +63,7 @@ func (q *workQueue) deliver(c *actorkit.Context, e *ledger.Effect, left int) {
 	var d *messages.Delivery
 	switch {
 	case a.inner != nil:
-		s := a.slot(min(left, chunkMax))
+		s := a.slot()
 		d, s.consumer = &s.Delivery, a.inner
 		q.ledger.Fill(e, d)
 		s.endsAt(d.Deadline)
@@ -91,25 +90,34 @@ func (q *workQueue) noteDelivered(d *messages.Delivery, holder string) {
 	q.broker.notify(messages.Delivered{Queue: q.source.Queue, ID: d.ID, Consumer: holder, Tag: d.Tag, Attempt: d.Attempt, Deadline: d.Deadline})
 }
 
-// slot returns the next free slot of the chunk being filled.
-func (a *attached) slot(guess int) *slot {
-	if n := len(a.chunks); n > 0 {
-		last := a.chunks[n-1]
-		if len(last.slots) < cap(last.slots) {
-			last.slots = last.slots[:len(last.slots)+1]
-			return &last.slots[len(last.slots)-1]
+// slot returns the next free slot.
+func (a *attached) slot() *slot {
+	if a.filled == len(a.room) {
+		a.newRoom()
+	}
+	a.filled++
+	return &a.room[a.filled-1]
+}
+
+// leasesPerRoom bounds a room by what its consumer may hold, of which a slow handler
+// keeps a room each.
+const leasesPerRoom = 4
+
+// newRoom makes room for more slots than the last time: a consumer that gets one
+// delivery in an hour has no use for 64.
+func (a *attached) newRoom() {
+	if a.filled > a.sent { // what is in the old one goes with this turn's
+		a.full = append(a.full, chunk{a.room[a.sent:a.filled]})
+	}
+	a.sent, a.filled = 0, 0
+	n := min(max(1, 2*len(a.room)), roomMax, leasesPerRoom*max(1, a.Prefetch))
+	if n == roomMax {
+		if spare := a.inner.spare.Swap(nil); spare != nil {
+			a.room = spare[:]
+			return
 		}
 	}
-	var k *chunk
-	if guess >= chunkMax {
-		k = a.inner.spare.Swap(nil)
-	}
-	if k == nil {
-		k = newChunk(guess)
-	}
-	k.slots = k.slots[:1]
-	a.chunks = append(a.chunks, k)
-	return &k.slots[0]
+	a.room = make([]slot, n)
 }
 
 // deliverToGet answers a Get. One whose caller has gone leaves no lease: the
@@ -153,14 +161,23 @@ func (q *workQueue) flush(c *actorkit.Context) {
 }
 
 func (q *workQueue) flushTo(a *attached) {
-	for _, k := range a.chunks {
-		if !a.inner.deliver(k) {
-			a.inner.self.Send(k)
-		}
+	for _, ch := range a.full {
+		a.send(ch)
 	}
-	clear(a.chunks)
-	a.chunks = a.chunks[:0]
+	clear(a.full)
+	a.full = a.full[:0]
+	if a.filled > a.sent {
+		a.send(chunk{a.room[a.sent:a.filled]})
+		a.sent = a.filled
+	}
 	a.dirty = false
+}
+
+// send gives the consumer's workers a chunk, or the consumer when none of them can work.
+func (a *attached) send(ch chunk) {
+	if !a.inner.deliver(ch) {
+		a.inner.self.Send(&ch)
+	}
 }
 
 // count gathers what a publisher is to be told at the end of the turn.

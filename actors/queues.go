@@ -101,7 +101,7 @@ func (d *queueDesk) make(c *actorkit.Context, m *messages.DeclareQueue) (*Queue,
 	if err != nil {
 		return nil, fmt.Errorf("declare queue %q: %w", m.Queue, err)
 	}
-	q.Address, q.returns.to = address, address
+	q.Address = address
 	b.queues.Store(m.Queue, q)
 	d.count++
 	return q, nil

@@ -16,25 +16,29 @@ const effectsMax = 64
 // queue's mailbox, and a settle costs one compare-and-swap.
 type returns struct {
 	again
-	to     *actorkit.Address
+	to *actorkit.Address
+
+	_      line
 	pushed atomic.Pointer[slot] // newest first
 
 	// Of the queue's turn.
+	_      line
 	taken  *slot // oldest first
 	now    *slot // under way
 	taking bool  // stays true when the queue crashes on it
 }
 
-// push sends a slot on its way to the queue.
-func (r *returns) push(s *slot) {
+// push sends a slot on its way to the queue. A caller that has nothing else to do may
+// as well run the queue's turn.
+func (r *returns) push(s *slot, idle bool) {
 	top := r.pushed.Load()
 	for s.next = top; !r.pushed.CompareAndSwap(top, s); s.next = top {
 		top = r.pushed.Load()
 	}
 	switch {
 	case top != nil: // whoever pushed that has sent the message, or is about to
-	case s.consumer.inbox.empty():
-		r.to.Call(r) // the worker would be idle, so it may as well run the queue's turn
+	case idle:
+		r.to.Call(r)
 	default:
 		r.to.Send(r)
 	}
@@ -80,7 +84,7 @@ func (r *returns) Fail(err error) {
 // workers send only when there is none. When the queue crashes again and again on none
 // of them, all are lost.
 func (r *returns) carryOn() {
-	if !r.taking {
+	if r == nil || !r.taking {
 		return
 	}
 	r.taking = false
@@ -107,6 +111,9 @@ func (r *returns) left() bool { return r.taken != nil || r.pushed.Load() != nil 
 // takeReturns settles what a burst of handlers' returns means.
 func (q *workQueue) takeReturns(c *actorkit.Context) {
 	r := q.returns
+	if r == nil {
+		return
+	}
 	r.taking = true
 	r.take()
 	for s := r.next(); s != nil; s = r.next() {

@@ -98,31 +98,20 @@ func (s *slot) Fail(err error) {
 		s.quiet, s.lost = true, true
 	}
 	if s.mayRetry(err) {
-		s.consumer.queue.returns.push(s)
+		s.consumer.queue.returns.push(s, false)
 	}
 }
 
-// chunk is the deliveries of one turn of the queue for one consumer: one
-// allocation and one hand-over however many they are.
+// chunk is deliveries that a queue hands to a consumer together. They lie side by side
+// in a room, which the next chunk goes on with: one allocation for many.
 type chunk struct{ slots []slot }
 
-// chunkMax bounds a chunk, because one slow handler keeps all of it in memory.
-const chunkMax = 64
+// roomMax bounds a room, because one slow handler keeps all of it in memory.
+const roomMax = 64
 
-// newChunk has room for about n slots.
-func newChunk(n int) *chunk {
-	if n > 1 {
-		return &chunk{slots: make([]slot, 0, n)}
-	}
-	single := &struct { // one allocation for the two
-		chunk
-		slot [1]slot
-	}{}
-	single.slots = single.slot[:0]
-	return &single.chunk
-}
+type room = [roomMax]slot
 
-func (ch *chunk) live() bool {
+func (ch chunk) live() bool {
 	for i := range ch.slots {
 		if ch.slots[i].state.Load() != slotOver {
 			return true
@@ -137,16 +126,15 @@ func (ch *chunk) live() bool {
 // held and says when nobody can work on more.
 type inbox struct {
 	mu      sync.Mutex
-	open    bool     // somebody can work on what comes
-	held    []*chunk // may have slots that are not over, oldest first
-	waiting []*chunk // those with slots that no worker has looked at
-	first   int      // in waiting
-	next    int      // in waiting[first]
-	tidyAt  int      // held is looked through when it has grown to this
+	open    bool    // somebody can work on what comes
+	held    []chunk // may have slots that are not over, oldest first
+	waiting []chunk // those with slots that no worker has looked at
+	first   int     // in waiting
+	tidyAt  int     // held is looked through when it has grown to this
 }
 
 // push takes deliveries in, or refuses them when the inbox is shut.
-func (b *inbox) push(c *chunk) bool {
+func (b *inbox) push(c chunk) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.open {
@@ -180,23 +168,25 @@ func (b *inbox) tidy() {
 	b.tidyAt = 2*len(kept) + 16
 }
 
-// pop returns the next slot, or nil. Some may have been taken back meanwhile.
-func (b *inbox) pop() *slot {
+// pop returns the next slot, or the next ones when all of them are for the same worker;
+// nil when there is none. Some may have been taken back meanwhile.
+func (b *inbox) pop(several bool) []slot {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.first == len(b.waiting) {
 		return nil
 	}
-	c := b.waiting[b.first]
-	s := &c.slots[b.next]
-	if b.next++; b.next == len(c.slots) {
-		b.waiting[b.first] = nil
-		b.first, b.next = b.first+1, 0
-		if b.first == len(b.waiting) {
+	c := &b.waiting[b.first]
+	got := c.slots
+	if several || len(got) == 1 {
+		c.slots = nil
+		if b.first++; b.first == len(b.waiting) {
 			b.waiting, b.first = b.waiting[:0], 0
 		}
+		return got
 	}
-	return s
+	c.slots = got[1:]
+	return got[:1]
 }
 
 // empty reports whether pop would find nothing.
@@ -207,7 +197,7 @@ func (b *inbox) empty() bool {
 }
 
 // all appends what is held to a slice, to be gone through without the mutex.
-func (b *inbox) all(to []*chunk) []*chunk {
+func (b *inbox) all(to []chunk) []chunk {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return append(to, b.held...)

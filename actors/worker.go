@@ -19,7 +19,8 @@ type worker struct {
 	self     *actorkit.Address
 
 	idle    atomic.Bool
-	done    int // slots since the consumer's spare chunk was looked at
+	rest    []slot // from the inbox, not begun
+	done    int    // slots since the consumer's spare room was looked at
 	running atomic.Pointer[slot]
 
 	// The context that handlers get. It is shared by consecutive deliveries, since
@@ -86,8 +87,7 @@ func (w workerShell) Receive(c *actorkit.Context, msg any) {
 	}
 	most, _ := w.consumer.broker.runtime.Turn()
 	for range most {
-		s := w.consumer.inbox.pop()
-		if s == nil {
+		if len(w.rest) == 0 && !w.fetch() {
 			w.idle.Store(true)
 			// A chunk that was pushed after the pop and before the store woke nobody.
 			if w.consumer.inbox.empty() || !w.idle.CompareAndSwap(true, false) {
@@ -95,14 +95,25 @@ func (w workerShell) Receive(c *actorkit.Context, msg any) {
 			}
 			continue
 		}
+		s := &w.rest[0]
+		w.rest = w.rest[1:]
 		w.work(s)
-		if w.done++; w.done >= chunkMax {
+		if w.done++; w.done >= roomMax {
 			w.done = 0
 			w.consumer.stockUp()
 		}
 	}
 	c.Self().Send(&wake{})
 }
+
+// fetch takes what is next from the inbox; a single worker takes a chunk at once.
+func (w *worker) fetch() bool {
+	w.rest = w.consumer.inbox.pop(len(w.consumer.workers) == 1)
+	return len(w.rest) > 0
+}
+
+// empty reports whether nothing waits for the worker.
+func (w *worker) empty() bool { return len(w.rest) == 0 && w.consumer.inbox.empty() }
 
 // work runs the handler on one delivery and sends the queue what came of it.
 func (w *worker) work(s *slot) {
@@ -137,7 +148,7 @@ func (w *worker) work(s *slot) {
 	}
 	s.verdict(err, cause, k.config.Manual) // asks the error, which may panic: still the handler's crash
 	w.running.Store(nil)
-	k.queue.returns.push(s)
+	k.queue.returns.push(s, w.empty())
 	if !s.state.CompareAndSwap(slotSettling, slotOver) {
 		s.state.Store(slotOver)
 		w.newContext()

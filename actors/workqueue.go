@@ -29,7 +29,7 @@ type workQueue struct {
 	broker  *Broker
 	source  *messages.Source
 	config  *messages.QueueConfig // shared with the directory
-	returns *returns              // likewise
+	returns *returns              // nil before the first consumer
 	ledger  Ledger
 	self    *actorkit.Address
 
@@ -65,8 +65,11 @@ type attached struct {
 	consumer *Consumer
 	inner    *consumer // nil for an embedder's own actor
 	foreign  *actor.PID
-	chunks   []*chunk
 	dirty    bool // is in batches
+
+	room         []slot  // where deliveries go
+	sent, filled int     // in room; what lies in between is this turn's
+	full         []chunk // and what it has in earlier rooms
 }
 
 // pendingGet is a Get in line.
@@ -92,7 +95,7 @@ func newWorkQueue(b *Broker, queue *Queue, start time.Time) *workQueue {
 		return b.runtime.Draw("backoff", fmt.Sprintf("%s/%d/%d", source.Queue, source.Incarnation, put), failure)
 	}
 	return &workQueue{
-		broker: b, source: source, config: &queue.Config, returns: &queue.returns,
+		broker: b, source: source, config: &queue.Config,
 		ledger: b.newLedger(source, queue.Config, start, ledger.Options{Draw: draw}),
 	}
 }
@@ -637,6 +640,10 @@ func (q *workQueue) attach(c *actorkit.Context, m *attach) {
 		Tag: k.Tag, Prefetch: k.Config.Prefetch, AckTimeout: k.Config.AckTimeout,
 		NoTimeout: k.Config.NoTimeout, Handler: k.inner != nil, Address: a,
 	}
+	if q.returns == nil && k.inner != nil {
+		q.returns = &returns{to: q.self}
+		k.Queue.returns = q.returns
+	}
 	err := q.ledger.Attach(c.Now(), &a.Consumer)
 	if err == nil {
 		if q.consumers == nil {
@@ -728,6 +735,9 @@ func (q *workQueue) rang(c *actorkit.Context) {
 func (q *workQueue) trim() {
 	q.ledger.Trim()
 	q.incoming = nil
+	for _, a := range q.consumers {
+		a.room, a.sent, a.filled = nil, 0, 0
+	}
 	if len(q.batches) == 0 {
 		q.batches = nil
 	}
