@@ -319,8 +319,8 @@ func (k *consumer) overtime(s *slot, now time.Time) {
 // worker can start goes back (SPEC C5).
 func (k *consumer) checkStuck() {
 	for _, w := range k.workers {
-		s := w.running.Load()
-		if is := s != nil && s.stuck && s.state.Load() != slotOver; is != w.stuck {
+		s := w.atWork()
+		if is := s != nil && s.stuck; is != w.stuck {
 			w.stuck = is
 			k.capacityChanged()
 		}
@@ -428,7 +428,7 @@ func (s consumerShell) ChildFailed(c *actorkit.Context, child *actorkit.Address,
 		c.StopChild(child)
 		return
 	}
-	if sl := w.running.Swap(nil); sl != nil {
+	if sl := w.atWork(); sl != nil {
 		sl.state.Store(slotOver)
 		k.queue.Address.Send(&crashed{consumer: k, tag: sl.Tag, err: fmt.Sprintf("handler crashed: %v", reason)})
 	}

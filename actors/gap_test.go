@@ -112,7 +112,7 @@ func TestQ17_ASettleIsAheadOfItsConsumersEndWhoeverTellsTheQueue(t *testing.T) {
 			k := consumeIn(t, b, func(context.Context, *messages.Delivery) error { <-release; return nil })
 			synctest.Wait()
 			other := &consumer{broker: b, tag: "other", queue: q}
-			q.returns.pushed.Store(&slot{consumer: other, quiet: true}) // its worker is about to send
+			q.returns.pushed.Store(&slot{worker: &worker{consumer: other}, quiet: true}) // its worker is about to send
 
 			_, err := b.AskPool(t.Context(), "cancel", &messages.Cancel{Tag: k.Tag})
 			require.NoError(t, err)
@@ -153,7 +153,7 @@ func TestC4_ATouchThatItsSettleHasOvertakenIsNotStale(t *testing.T) {
 		synctest.Wait()
 		require.NotNil(t, got)
 		for _, state := range []uint32{slotSettling, slotOver} {
-			answered := &slot{Delivery: *got, consumer: k.inner}
+			answered := &slot{Delivery: *got, worker: k.inner.workers[0]}
 			answered.state.Store(state)
 			q.Address.Send(&keepAlive{consumer: k.inner, touch: []*slot{answered}})
 		}

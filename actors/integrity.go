@@ -41,7 +41,7 @@ func (i *integrity) sum(body []byte, headers map[string]string, x *messages.Deta
 func (i *integrity) blame(before uint64, s *slot) {
 	if i.of(&s.Delivery) != before {
 		panic(fmt.Sprintf("the handler of %s changed message %q of queue %q, which all deliveries share; "+
-			"work on a copy, see Delivery.Envelope", s.consumer.tag, s.ID, s.Queue()))
+			"work on a copy, see Delivery.Envelope", s.worker.consumer.tag, s.ID, s.Queue()))
 	}
 }
 

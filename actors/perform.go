@@ -64,9 +64,9 @@ func (q *workQueue) deliver(c *actorkit.Context, e *ledger.Effect) {
 	switch {
 	case a.inner != nil:
 		s := a.slot()
-		d, s.consumer = &s.Delivery, a.inner
+		d = &s.Delivery
 		q.ledger.Fill(e, d)
-		s.endsAt(d.Deadline)
+		s.endsAt(d.Deadline, q.broker.began)
 		if q.sums != nil {
 			s.altered = q.altered(d)
 		}

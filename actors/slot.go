@@ -1,7 +1,6 @@
 package actors
 
 import (
-	"context"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,21 +22,21 @@ import (
 // flagged tells the consumer when the handler has returned. A slot is over only
 // when its settle is on its way to the queue: a consumer that ends as soon as all
 // are over would else be gone before its last ack.
+//
+// It is kept at three cache lines, the last of which is all that the worker writes.
 type slot struct {
 	messages.Delivery
-	consumer *consumer
-	next     *slot // on the way back: see returns
+	next *slot // on the way back: see returns
 
 	state atomic.Uint32
+	again              // the queue's
 	until atomic.Int64 // the lease's deadline as known last, since the broker was opened; 0: none
 
 	// Written by the worker before it takes the slot, read by the consumer after.
 	started time.Duration // since the broker was opened
-	cancel  context.CancelCauseFunc
 	worker  *worker
 
 	failure *failure // written by the worker before it hands the slot to the queue
-	again            // the queue's
 
 	altered bool // since its put, written by the queue: see integrity
 
@@ -71,20 +70,25 @@ const (
 // cancels the handler's context when there is a cause. The context belongs to this
 // delivery alone from then on: a worker never reuses one that was flagged.
 func (s *slot) flag(cause error) {
+	if state := s.state.Load(); state == slotWaiting || state == slotOver {
+		return // and a slot that waits has no worker
+	}
+	// In this order: once the slot is over its worker may have the next one's.
+	context := s.worker.context.Load()
 	if !s.state.CompareAndSwap(slotRunning, slotFlagged) &&
 		!s.state.CompareAndSwap(slotSettling, slotFlagged) && s.state.Load() != slotFlagged {
 		return
 	}
 	if cause != nil {
 		s.cancelled = true
-		s.cancel(cause)
+		context.cancel(cause)
 	}
 }
 
-// endsAt notes the lease's deadline; zero: none.
-func (s *slot) endsAt(deadline time.Time) {
+// endsAt notes the lease's deadline; zero: none. The broker was opened at began.
+func (s *slot) endsAt(deadline, began time.Time) {
 	if !deadline.IsZero() {
-		s.until.Store(int64(deadline.Sub(s.consumer.broker.began)))
+		s.until.Store(int64(deadline.Sub(began)))
 	}
 }
 
@@ -98,7 +102,7 @@ func (s *slot) Fail(err error) {
 		s.quiet, s.lost = true, true
 	}
 	if s.mayRetry(err) {
-		s.consumer.queue.returns.push(s, false)
+		s.worker.consumer.queue.returns.push(s, false)
 	}
 }
 

@@ -18,22 +18,28 @@ type worker struct {
 	index    int
 	self     *actorkit.Address
 
+	_       line
 	idle    atomic.Bool
-	rest    []slot // from the inbox, not begun
-	done    int    // slots since the consumer's spare room was looked at
-	running atomic.Pointer[slot]
+	rest    []slot               // from the inbox, not begun
+	done    int                  // slots since the consumer's spare room was looked at
+	running atomic.Pointer[slot] // or the last one, until the worker is idle
 
-	// The context that handlers get. It is shared by consecutive deliveries, since
-	// making one for each would cost more than the rest of the delivery, and replaced
-	// as soon as it was cancelled, which happens only while "its" delivery runs.
-	ctx    context.Context
-	cancel context.CancelCauseFunc
+	// What handlers get. It is shared by consecutive deliveries, since making one for
+	// each would cost more than the rest of the delivery, and replaced as soon as it was
+	// cancelled, which happens only while "its" delivery runs.
+	context atomic.Pointer[handlerContext]
 
 	// Of the consumer, which is the only one to touch them.
 	history     supervisor.History
 	crashes     uint64
 	after       time.Duration
 	down, stuck bool
+}
+
+// handlerContext is a context, and how it is cancelled.
+type handlerContext struct {
+	context.Context
+	cancel context.CancelCauseFunc
 }
 
 func newWorker(k *consumer, index int) *worker {
@@ -46,7 +52,8 @@ func newWorker(k *consumer, index int) *worker {
 func (w *worker) new() actorkit.Actor { return workerShell{w} }
 
 func (w *worker) newContext() {
-	w.ctx, w.cancel = context.WithCancelCause(w.consumer.broker.background())
+	ctx, cancel := context.WithCancelCause(w.consumer.broker.background())
+	w.context.Store(&handlerContext{ctx, cancel})
 }
 
 // wakeUp sends the worker to its inbox if it is not there already, and reports
@@ -60,7 +67,7 @@ func (w *worker) wakeUp() bool {
 }
 
 func (w *worker) onPanic(reason any, stack []byte, _ any) {
-	s := w.running.Load()
+	s := w.atWork()
 	if s == nil {
 		return
 	}
@@ -88,6 +95,7 @@ func (w workerShell) Receive(c *actorkit.Context, msg any) {
 	most, _ := w.consumer.broker.runtime.Turn()
 	for range most {
 		if len(w.rest) == 0 && !w.fetch() {
+			w.running.Store(nil) // an idle worker keeps no room
 			w.idle.Store(true)
 			// A chunk that was pushed after the pop and before the store woke nobody.
 			if w.consumer.inbox.empty() || !w.idle.CompareAndSwap(true, false) {
@@ -106,6 +114,14 @@ func (w workerShell) Receive(c *actorkit.Context, msg any) {
 	c.Self().Send(&wake{})
 }
 
+// atWork is the slot that a handler, or what follows its return, is at; nil: none.
+func (w *worker) atWork() *slot {
+	if s := w.running.Load(); s != nil && s.state.Load() != slotOver {
+		return s
+	}
+	return nil
+}
+
 // fetch takes what is next from the inbox; a single worker takes a chunk at once.
 func (w *worker) fetch() bool {
 	w.rest = w.consumer.inbox.pop(len(w.consumer.workers) == 1)
@@ -119,7 +135,7 @@ func (w *worker) empty() bool { return len(w.rest) == 0 && w.consumer.inbox.empt
 func (w *worker) work(s *slot) {
 	k := w.consumer
 	now := k.broker.runtime.Since(k.broker.began)
-	s.worker, s.started, s.cancel = w, now, w.cancel
+	s.worker, s.started = w, now
 	if until := s.until.Load(); until != 0 && int64(now) >= until {
 		// Its lease ran out while it waited: another has it, or soon will (C3).
 		if s.takeBack() {
@@ -137,17 +153,17 @@ func (w *worker) work(s *slot) {
 		s.blameProducer()
 		before = check.of(&s.Delivery)
 	}
-	err := k.handler(w.ctx, &s.Delivery)
+	ctx := w.context.Load().Context
+	err := k.handler(ctx, &s.Delivery)
 	if check.on {
 		check.blame(before, s)
 	}
 
 	var cause error
 	if !s.state.CompareAndSwap(slotRunning, slotSettling) { // flagged
-		cause = context.Cause(w.ctx)
+		cause = context.Cause(ctx)
 	}
 	s.verdict(err, cause, k.config.Manual) // asks the error, which may panic: still the handler's crash
-	w.running.Store(nil)
 	k.queue.returns.push(s, w.empty())
 	if !s.state.CompareAndSwap(slotSettling, slotOver) {
 		s.state.Store(slotOver)

@@ -510,7 +510,7 @@ func (q *workQueue) noteSettle(verb messages.Verb, tag uint64, err error) {
 // has settled by itself has its return ignored, and uncounted; one whose lease ran
 // out is late, and counted.
 func (q *workQueue) handlerReturned(c *actorkit.Context, s *slot) {
-	if !s.quiet && s.verb == messages.VerbAck && q.ledger.AckReturned(c.Now(), s.consumer.tag, s.Tag) {
+	if !s.quiet && s.verb == messages.VerbAck && q.ledger.AckReturned(c.Now(), s.worker.consumer.tag, s.Tag) {
 		if q.broker.Listener != nil {
 			q.noteSettle(s.verb, s.Tag, nil)
 		}
@@ -526,7 +526,7 @@ func (q *workQueue) handlerReturned(c *actorkit.Context, s *slot) {
 		q.ledger.Crashed(c.Now(), s.Tag, "the queue crashed on the handler's answer")
 	}
 	// Before the settle, which gives the credit back when the handler has returned.
-	q.ledger.Returned(c.Now(), s.consumer.tag, s.Tag)
+	q.ledger.Returned(c.Now(), s.worker.consumer.tag, s.Tag)
 	if !s.quiet {
 		if _, end := q.ledger.LeaseEnd(s.Tag); end == messages.LeaseRunning || end == messages.LeaseExpired {
 			var text string
@@ -556,7 +556,7 @@ func (q *workQueue) keepAlive(c *actorkit.Context, m *keepAlive) {
 			m.consumer.self.Send(&leaseLost{tag: s.Tag})
 			continue
 		}
-		s.endsAt(at)
+		s.endsAt(at, q.broker.began)
 	}
 	q.probe("after", m)
 }
