@@ -23,18 +23,20 @@ func (q *workQueue) perform(c *actorkit.Context) {
 }
 
 func (q *workQueue) performAll(c *actorkit.Context) {
-	// Effects() is asked again each time: an effect can cause another.
-	for q.performed < len(q.ledger.Effects()) {
-		effects := q.ledger.Effects()
+	effects := q.ledger.Effects()
+	for q.performed < len(effects) {
 		e := &effects[q.performed]
 		q.performed++
 		switch e.Kind {
 		case ledger.HandedOver:
 			q.deliver(c, e)
 		case ledger.Settled:
-			if w := e.Owner.Address.(*Window); w.held > 0 { // else a quarantine has let it go
-				q.letGo(w, 1)
-				q.count(w, 0, 1)
+			w := e.Owner.Address.(*Window)
+			n := min(int64(e.Count), w.held) // fewer when a quarantine has let them go
+			e.Count = 0
+			if n > 0 {
+				q.letGo(w, n)
+				q.count(w, 0, n)
 			}
 		case ledger.LeaseLost:
 			q.leaseLost(e)
@@ -47,6 +49,9 @@ func (q *workQueue) performAll(c *actorkit.Context) {
 			q.alarm(c, e.Alarm)
 		case ledger.Drained:
 			q.endDrains(nil)
+		}
+		if q.performed == len(effects) {
+			effects = q.ledger.Effects() // an effect can cause another
 		}
 	}
 	q.ledger.ClearEffects()

@@ -151,7 +151,7 @@ func (l *Ledger) closed() (messagesDropped, lettersDropped int) {
 	}
 	for _, e := range l.entries() {
 		if e.owner != nil {
-			l.effect(Settled).Owner = e.owner
+			l.tellOwner(e.owner)
 		}
 	}
 	messagesDropped, lettersDropped = l.total(), l.letters.n

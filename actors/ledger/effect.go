@@ -40,6 +40,7 @@ type Effect struct {
 	Tag      uint64               // HandedOver, LeaseLost
 	Letter   *messages.DeadLetter // Died, Trimmed; not to be changed
 	Owner    *Owner               // Settled
+	Count    int                  // Settled: how many of his messages; whoever performs it sets it to zero
 
 	entry *entry // HandedOver, for Fill
 }
@@ -58,6 +59,19 @@ func (l *Ledger) effect(k EffectKind) *Effect {
 	f := &l.effects[len(l.effects)-1]
 	f.Kind = k
 	return f
+}
+
+// tellOwner has the owner told of the end of one more message. Those of a burst are one
+// effect.
+func (l *Ledger) tellOwner(o *Owner) {
+	if n := len(l.effects); n > 0 {
+		if f := &l.effects[n-1]; f.Owner == o && f.Count > 0 {
+			f.Count++
+			return
+		}
+	}
+	f := l.effect(Settled)
+	f.Owner, f.Count = o, 1
 }
 
 // leaseLost has t told that its lease ran out.

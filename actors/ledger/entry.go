@@ -184,12 +184,25 @@ func (s *spares) giveEntry(e *entry) {
 			s.rares = append(s.rares, e.rare)
 		}
 	}
-	if len(s.entries) < sparesMax {
-		*e = entry{timerPos: -1, ttlPos: -1} // no body of a gone message stays reachable
-		s.entries = append(s.entries, e)
+	e.state = unused
+	if len(s.entries) == sparesMax {
 		return
 	}
-	e.state = unused
+	// No body of a gone message stays reachable. Field by field: it is in no list any
+	// more, and while the collector runs it asks about every pointer that is written.
+	e.id, e.body, e.details = "", "", nil
+	if e.owner != nil {
+		e.owner = nil
+	}
+	if e.rare != nil {
+		e.rare = nil
+	}
+	if e.lease != nil {
+		e.lease = nil
+	}
+	e.number, e.enqueued, e.firstReady, e.hash = 0, 0, 0, 0
+	e.attempt, e.deliveries, e.lane, e.priority, e.flags = 0, 0, 0, 0, 0
+	s.entries = append(s.entries, e)
 }
 
 func (s *spares) lease() *lease {

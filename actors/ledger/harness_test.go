@@ -765,7 +765,9 @@ func (r *real) said() []string {
 	var lines []string
 	effects := r.Effects()
 	for i := range effects {
-		lines = append(lines, r.effectText(&effects[i]))
+		for range max(1, effects[i].Count) { // the model tells of each
+			lines = append(lines, r.effectText(&effects[i]))
+		}
 	}
 	r.ClearEffects()
 	return lines

@@ -19,7 +19,7 @@ func (l *Ledger) CheckInvariants() error {
 	c := recount{l: l, scratch: l.scratch}
 	defer l.scratch.clear() // nothing gone stays reachable through it
 	for _, check := range []func() error{
-		c.containers, c.index, c.leases, c.ages, c.consumers, c.letters, c.budget, c.time,
+		c.containers, c.index, c.leases, c.ages, c.consumers, c.letters, c.budget, c.time, c.spares,
 	} {
 		if err := check(); err != nil {
 			return err
@@ -578,6 +578,15 @@ func (c *recount) time() error {
 	}
 	if at, s := l.due(); at <= l.now && !l.behind && l.gone == nil {
 		return fmt.Errorf("7: an event of source %d was due at %d and now is %d", s, at, l.now)
+	}
+	return nil
+}
+
+// spares looks at the entry that was given back last: nothing of its message is left.
+func (c recount) spares() error {
+	n := len(c.l.spares.entries)
+	if n > 0 && *c.l.spares.entries[n-1] != (entry{timerPos: -1, ttlPos: -1}) {
+		return fmt.Errorf("a spare entry is not empty: %+v", *c.l.spares.entries[n-1])
 	}
 	return nil
 }

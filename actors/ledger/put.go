@@ -338,7 +338,7 @@ func (l *Ledger) leave(e *entry, keepsClaim bool) {
 	}
 	l.bytes -= e.bytes()
 	if e.owner != nil {
-		l.effect(Settled).Owner = e.owner
+		l.tellOwner(e.owner)
 	}
 	l.spares.giveEntry(e)
 }
