@@ -73,7 +73,7 @@ const (
 	sheavesKept = 128
 	// giveBackEvery is after how many sheaves the publishers get them back.
 	giveBackEvery = 8
-	// handOverEvery is after how many puts of one burst the workers get theirs.
+	// handOverEvery is after how many puts or settles of a burst the workers get theirs.
 	handOverEvery = 64
 )
 
@@ -259,6 +259,13 @@ func (w *Window) tell(a *arrival, verdict messages.Answer) {
 	}
 }
 
+// handOverNow is for the middle of a burst.
+func (q *workQueue) handOverNow(c *actorkit.Context) {
+	q.perform(c)
+	q.handOver(c)
+	q.flushDeliveries()
+}
+
 // takeIn handles a burst of a publisher's puts. It may be long, so that the workers
 // are looked after meanwhile: a queue that is only filled leaves them idle.
 func (q *workQueue) takeIn(c *actorkit.Context, w *Window) {
@@ -275,9 +282,7 @@ func (q *workQueue) takeIn(c *actorkit.Context, w *Window) {
 			if q.returns != nil && q.returns.pushed.Load() != nil {
 				q.takeReturns(c)
 			}
-			q.perform(c)
-			q.handOver(c)
-			q.flushDeliveries()
+			q.handOverNow(c)
 		}
 	}
 }

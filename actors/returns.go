@@ -7,9 +7,6 @@ import (
 	"github.com/postroom/postroom/internal/actorkit"
 )
 
-// effectsMax is how many effects of a burst gather before they are carried out.
-const effectsMax = 64
-
 // returns is the way back of a queue's deliveries: workers push those whose handlers
 // have returned, and the first one sends the returns themselves to the queue, which
 // takes all that is there by then. So a burst of settles is one message in the
@@ -116,13 +113,17 @@ func (q *workQueue) takeReturns(c *actorkit.Context) {
 	}
 	r.taking = true
 	r.take()
-	for s := r.next(); s != nil; s = r.next() {
+	for n := 1; ; n++ {
+		s := r.next()
+		if s == nil {
+			break
+		}
 		q.probe("before", s)
 		q.handlerReturned(c, s)
 		r.tries = 0
-		if len(q.ledger.Effects()) >= effectsMax {
+		if n%handOverEvery == 0 {
 			r.now = nil // what follows is not this settle's doing
-			q.performAll(c)
+			q.handOverNow(c)
 		}
 	}
 	r.taking = false

@@ -1,8 +1,8 @@
 package actorkit
 
 import (
-	"runtime"
 	"sync"
+	"sync/atomic"
 )
 
 // lanes runs functions on a fixed number of goroutines, first come, first served.
@@ -17,12 +17,16 @@ type lanes struct {
 	waiting  int      // functions in the ring
 	workers  int
 	sleeping int // workers in wake.Wait
-	closed   bool
-	drained  chan struct{} // closed when closed and workers == 0
+	// lingering is how the worker is told of work that waits a moment before it sleeps;
+	// nil: none does.
+	lingering *atomic.Bool
+	patience  patience
+	closed    bool
+	drained   chan struct{} // closed when closed and workers == 0
 }
 
 func newLanes(workersMax int) *lanes {
-	l := &lanes{workersMax: workersMax, ring: make([]func(), 64), drained: make(chan struct{})}
+	l := &lanes{workersMax: workersMax, ring: make([]func(), 64), patience: newPatience(), drained: make(chan struct{})}
 	l.wake.L = &l.mu
 	return l
 }
@@ -38,9 +42,15 @@ func (l *lanes) schedule(fn func()) bool {
 	}
 	l.ring[(l.head+l.waiting)&(len(l.ring)-1)] = fn
 	l.waiting++
-	sleeps := l.sleeping > 0
-	starts := !sleeps && l.workers < l.workersMax
-	if starts {
+	var sleeps, starts bool
+	switch {
+	case l.lingering != nil:
+		l.lingering.Store(true)
+		l.lingering = nil
+	case l.sleeping > 0:
+		sleeps = true
+	case l.workers < l.workersMax:
+		starts = true
 		l.workers++
 	}
 	l.mu.Unlock()
@@ -65,8 +75,9 @@ func (l *lanes) grow() {
 
 func (l *lanes) work() {
 	defer l.ended()
+	came := new(atomic.Bool)
 	for {
-		fn := l.next()
+		fn := l.next(came)
 		if fn == nil {
 			return
 		}
@@ -74,16 +85,20 @@ func (l *lanes) work() {
 	}
 }
 
-// next waits for a function; nil means that the lanes are closed.
-func (l *lanes) next() func() {
+// next waits for a function; nil means that the lanes are closed. came is the worker's.
+func (l *lanes) next(came *atomic.Bool) func() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// Two yields before going to sleep: in a conversation between two actors the
-	// next activation comes within them, and is spared a futex round trip.
-	for yields := 0; l.waiting == 0 && yields < 2 && !l.closed; yields++ {
+	if l.waiting == 0 && !l.closed && l.lingering == nil && l.patience.tries() {
+		came.Store(false)
+		l.lingering = came
 		l.mu.Unlock()
-		runtime.Gosched()
+		linger(came)
 		l.mu.Lock()
+		if l.lingering == came {
+			l.lingering = nil
+		}
+		l.patience.learn(came.Load())
 	}
 	for l.waiting == 0 {
 		if l.closed {

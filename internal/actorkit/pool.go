@@ -3,6 +3,7 @@ package actorkit
 import (
 	"runtime"
 	"sync"
+	"sync/atomic"
 )
 
 // pool runs functions, each on a goroutine of its own, and keeps some goroutines
@@ -18,15 +19,23 @@ type pool struct {
 	// finds a batch instead of one message and a wake-up for each of the others.
 	yields bool
 
-	mu      sync.Mutex
-	idle    []chan func() // one per parked goroutine, capacity 1
-	live    int           // goroutines, running and parked
-	closed  bool
-	drained chan struct{} // closed when closed and live == 0
+	mu        sync.Mutex
+	lingering *seat // of the goroutine that waits a moment before it parks; nil: none
+	patience  patience
+	idle      []chan func() // one per parked goroutine, capacity 1
+	live      int           // goroutines, running, lingering and parked
+	closed    bool
+	drained   chan struct{} // closed when closed and live == 0
+}
+
+// seat is where a goroutine that lingers is given its next function.
+type seat struct {
+	fn    func()
+	given atomic.Bool
 }
 
 func newPool(parkedMax int, yields bool) *pool {
-	return &pool{parkedMax: parkedMax, yields: yields, drained: make(chan struct{})}
+	return &pool{parkedMax: parkedMax, yields: yields, patience: newPatience(), drained: make(chan struct{})}
 }
 
 func (p *pool) schedule(fn func()) bool {
@@ -34,6 +43,13 @@ func (p *pool) schedule(fn func()) bool {
 	if p.closed {
 		p.mu.Unlock()
 		return false
+	}
+	if s := p.lingering; s != nil {
+		p.lingering = nil
+		s.fn = fn
+		s.given.Store(true)
+		p.mu.Unlock()
+		return true
 	}
 	if last := len(p.idle) - 1; last >= 0 {
 		next := p.idle[last]
@@ -62,12 +78,19 @@ func unhand() { go func() {}() }
 func (p *pool) work(fn func()) {
 	defer p.ended()
 	var next chan func()
+	var s seat
 	for fn != nil {
 		if p.yields {
 			runtime.Gosched()
 		}
 		fn()
 		p.mu.Lock()
+		for p.lingerOn(&s) {
+			p.mu.Unlock()
+			s.fn()
+			s.fn = nil
+			p.mu.Lock()
+		}
 		if p.closed || len(p.idle) >= p.parkedMax {
 			p.mu.Unlock()
 			return
@@ -79,6 +102,25 @@ func (p *pool) work(fn func()) {
 		p.mu.Unlock()
 		fn = <-next
 	}
+}
+
+// lingerOn waits a moment for a function and reports whether the seat has it. It is
+// called, and returns, with mu held.
+func (p *pool) lingerOn(s *seat) bool {
+	if p.lingering != nil || p.closed || !p.patience.tries() {
+		return false
+	}
+	p.lingering = s
+	s.given.Store(false)
+	p.mu.Unlock()
+	linger(&s.given)
+	p.mu.Lock()
+	if p.lingering == s {
+		p.lingering = nil
+	}
+	given := s.given.Load()
+	p.patience.learn(given)
+	return given
 }
 
 func (p *pool) ended() {
