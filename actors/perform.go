@@ -29,7 +29,7 @@ func (q *workQueue) performAll(c *actorkit.Context) {
 		q.performed++
 		switch e.Kind {
 		case ledger.HandedOver:
-			q.deliver(c, e)
+			q.deliver(c, e, len(effects)-q.performed+1)
 		case ledger.Settled:
 			w := e.Owner.Address.(*Window)
 			n := min(int64(e.Count), w.held) // fewer when a quarantine has let them go
@@ -58,8 +58,9 @@ func (q *workQueue) performAll(c *actorkit.Context) {
 	q.performed = 0
 }
 
-// deliver hands a message to whom the ledger lent it.
-func (q *workQueue) deliver(c *actorkit.Context, e *ledger.Effect) {
+// deliver hands a message to whom the ledger lent it. left is how many effects are
+// still to come, this one included.
+func (q *workQueue) deliver(c *actorkit.Context, e *ledger.Effect, left int) {
 	if e.Waiter != nil {
 		q.deliverToGet(c, e)
 		return
@@ -68,7 +69,7 @@ func (q *workQueue) deliver(c *actorkit.Context, e *ledger.Effect) {
 	var d *messages.Delivery
 	switch {
 	case a.inner != nil:
-		s := a.slot()
+		s := a.slot(left)
 		d = &s.Delivery
 		q.ledger.Fill(e, d)
 		s.endsAt(d.Deadline, q.broker.began)
@@ -95,27 +96,26 @@ func (q *workQueue) noteDelivered(d *messages.Delivery, holder string) {
 	q.broker.notify(messages.Delivered{Queue: q.source.Queue, ID: d.ID, Consumer: holder, Tag: d.Tag, Attempt: d.Attempt, Deadline: d.Deadline})
 }
 
-// slot returns the next free slot.
-func (a *attached) slot() *slot {
+// slot returns the next free slot. left is how many may be needed now.
+func (a *attached) slot(left int) *slot {
 	if a.filled == len(a.room) {
-		a.newRoom()
+		a.newRoom(left)
 	}
 	a.filled++
 	return &a.room[a.filled-1]
 }
 
-// leasesPerRoom bounds a room by what its consumer may hold, of which a slow handler
-// keeps a room each.
-const leasesPerRoom = 4
+// burstsPerRoom is how many turns like the last one fill a room. One that takes longer
+// to fill is out of the processor's cache by then.
+const burstsPerRoom = 4
 
-// newRoom makes room for more slots than the last time: a consumer that gets one
-// delivery in an hour has no use for 64.
-func (a *attached) newRoom() {
+// newRoom makes room for what is needed now, or for some turns like the last one.
+func (a *attached) newRoom(left int) {
 	if a.filled > a.sent { // what is in the old one goes with this turn's
 		a.full = append(a.full, chunk{a.room[a.sent:a.filled]})
 	}
 	a.sent, a.filled = 0, 0
-	n := min(max(1, 2*len(a.room)), roomMax, leasesPerRoom*max(1, a.Prefetch))
+	n := min(max(left, burstsPerRoom*a.burst), roomMax)
 	if n == roomMax {
 		if spare := a.inner.spare.Swap(nil); spare != nil {
 			a.room = spare[:]
@@ -166,7 +166,9 @@ func (q *workQueue) flush(c *actorkit.Context) {
 }
 
 func (q *workQueue) flushTo(a *attached) {
+	a.burst = a.filled - a.sent
 	for _, ch := range a.full {
+		a.burst += len(ch.slots)
 		a.send(ch)
 	}
 	clear(a.full)
@@ -181,7 +183,8 @@ func (q *workQueue) flushTo(a *attached) {
 // send gives the consumer's workers a chunk, or the consumer when none of them can work.
 func (a *attached) send(ch chunk) {
 	if !a.inner.deliver(ch) {
-		a.inner.self.Send(&ch)
+		late := ch // or each chunk would be allocated
+		a.inner.self.Send(&late)
 	}
 }
 

@@ -70,6 +70,7 @@ type attached struct {
 	room         []slot  // where deliveries go
 	sent, filled int     // in room; what lies in between is this turn's
 	full         []chunk // and what it has in earlier rooms
+	burst        int     // how many the last turn had
 }
 
 // pendingGet is a Get in line.
@@ -736,7 +737,7 @@ func (q *workQueue) trim() {
 	q.ledger.Trim()
 	q.incoming = nil
 	for _, a := range q.consumers {
-		a.room, a.sent, a.filled = nil, 0, 0
+		a.room, a.sent, a.filled, a.burst = nil, 0, 0, 0
 	}
 	if len(q.batches) == 0 {
 		q.batches = nil

@@ -77,16 +77,24 @@ func (l *lanes) work() {
 	defer l.ended()
 	came := new(atomic.Bool)
 	for {
-		fn := l.next(came)
+		fn, lingered := l.next(came)
 		if fn == nil {
 			return
 		}
-		fn()
+		if !lingered {
+			fn()
+			continue
+		}
+		paid := pays(fn)
+		l.mu.Lock()
+		l.patience.learn(paid)
+		l.mu.Unlock()
 	}
 }
 
-// next waits for a function; nil means that the lanes are closed. came is the worker's.
-func (l *lanes) next(came *atomic.Bool) func() {
+// next waits for a function, and says whether it lingered for it; nil means that the
+// lanes are closed. came is the worker's.
+func (l *lanes) next(came *atomic.Bool) (fn func(), lingered bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.waiting == 0 && !l.closed && l.lingering == nil && l.patience.tries() {
@@ -98,21 +106,23 @@ func (l *lanes) next(came *atomic.Bool) func() {
 		if l.lingering == came {
 			l.lingering = nil
 		}
-		l.patience.learn(came.Load())
+		if lingered = came.Load(); !lingered {
+			l.patience.learn(false)
+		}
 	}
 	for l.waiting == 0 {
 		if l.closed {
-			return nil
+			return nil, false
 		}
 		l.sleeping++
 		l.wake.Wait()
 		l.sleeping--
 	}
-	fn := l.ring[l.head]
+	fn = l.ring[l.head]
 	l.ring[l.head] = nil
 	l.head = (l.head + 1) & (len(l.ring) - 1)
 	l.waiting--
-	return fn
+	return fn, lingered
 }
 
 // ended also comes after a runtime.Goexit in an actor: a worker that is gone while

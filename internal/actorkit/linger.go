@@ -3,6 +3,7 @@ package actorkit
 import (
 	"runtime"
 	"sync/atomic"
+	"time"
 )
 
 // Whoever runs out of work lingers for a moment before it sleeps, in case there is
@@ -15,6 +16,11 @@ const (
 	lingerYields = 100 // and of about 300 ns each
 	lingerLooks  = 300 // between two yields
 )
+
+// worthWaitingFor is how long the work must be that whoever lingers is given. Two that
+// give each other less than that, a message at a time, are better off taking turns: to
+// wake one of them takes so long that there are many messages when it comes.
+const worthWaitingFor = 1500 * time.Nanosecond // 20 messages
 
 // patience says whether to linger: as long as it pays, and else once in a while. So a
 // busy program spends it instead of sleeping and waking, and an idle one hardly ever.
@@ -41,9 +47,9 @@ func (p *patience) tries() bool {
 	return false
 }
 
-// learn notes whether work came.
-func (p *patience) learn(came bool) {
-	if came {
+// learn notes whether lingering has paid.
+func (p *patience) learn(paid bool) {
+	if paid {
 		p.luck = min(max(p.luck, 0)+1, luckMax)
 	} else {
 		p.luck = max(p.luck-2, 0)
@@ -51,6 +57,13 @@ func (p *patience) learn(came bool) {
 }
 
 func newPatience() patience { return patience{none: runtime.GOMAXPROCS(0) == 1} }
+
+// pays runs what somebody was given who lingered, and reports whether it was worth it.
+func pays(fn func()) bool {
+	began := time.Now()
+	fn()
+	return time.Since(began) >= worthWaitingFor
+}
 
 // linger waits a moment for somebody to set the flag, and reports whether he has.
 func linger(came *atomic.Bool) bool {

@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -75,6 +76,18 @@ func TestLingeringEnds(t *testing.T) {
 	assert.Nil(t, p.lingering)
 	assert.Equal(t, luckMax-2, p.patience.luck)
 	p.mu.Unlock()
+
+	// What was given and is over at once was not worth it; what takes longer is.
+	short := false
+	for range 100 { // a machine may stop for a moment in one of them
+		short = short || !pays(func() {})
+	}
+	assert.True(t, short)
+	assert.True(t, pays(func() {
+		for began := time.Now(); time.Since(began) < worthWaitingFor; {
+			runtime.Gosched()
+		}
+	}))
 
 	// One that gives whenever somebody lingers: each is given to whom it was meant for.
 	const rounds = 200

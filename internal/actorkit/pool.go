@@ -87,9 +87,10 @@ func (p *pool) work(fn func()) {
 		p.mu.Lock()
 		for p.lingerOn(&s) {
 			p.mu.Unlock()
-			s.fn()
+			paid := pays(s.fn)
 			s.fn = nil
 			p.mu.Lock()
+			p.patience.learn(paid)
 		}
 		if p.closed || len(p.idle) >= p.parkedMax {
 			p.mu.Unlock()
@@ -118,9 +119,11 @@ func (p *pool) lingerOn(s *seat) bool {
 	if p.lingering == s {
 		p.lingering = nil
 	}
-	given := s.given.Load()
-	p.patience.learn(given)
-	return given
+	if s.given.Load() {
+		return true
+	}
+	p.patience.learn(false)
+	return false
 }
 
 func (p *pool) ended() {
