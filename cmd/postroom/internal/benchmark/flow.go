@@ -43,18 +43,25 @@ const idsMax = 1 << 16
 // is measured.
 var ids = sync.OnceValue(func() []string { return makeIDs(idsMax) })
 
-// makeIDs returns n ids which lie in one string, so that they are one object to the
-// garbage collector and not n.
-func makeIDs(n int) []string {
-	const bytes = len("order-0000000000")
+// idBytes is how long each is.
+const idBytes = len("order-0000000000")
+
+// manyIDs is n ids in one string, so that they are one object to the garbage collector
+// and not n.
+func manyIDs(n int) string {
 	var all strings.Builder
-	all.Grow(n * bytes)
+	all.Grow(n * idBytes)
 	for i := range n {
 		fmt.Fprintf(&all, "order-%010d", i)
 	}
-	list := make([]string, n)
+	return all.String()
+}
+
+// makeIDs returns n ids.
+func makeIDs(n int) []string {
+	all, list := manyIDs(n), make([]string, n)
 	for i := range list {
-		list[i] = all.String()[i*bytes : (i+1)*bytes]
+		list[i] = all[i*idBytes : (i+1)*idBytes]
 	}
 	return list
 }
