@@ -72,7 +72,6 @@ func (q *workQueue) deliver(c *actorkit.Context, e *ledger.Effect, left int) {
 		s := a.slot(left)
 		d = &s.Delivery
 		q.ledger.Fill(e, d)
-		s.endsAt(d.Deadline, q.broker.began)
 		if q.sums != nil {
 			s.altered = q.altered(d)
 		}

@@ -30,7 +30,7 @@ type slot struct {
 
 	state atomic.Uint32
 	again              // the queue's
-	until atomic.Int64 // the lease's deadline as known last, since the broker was opened; 0: none
+	until atomic.Int64 // the lease's deadline as touched last, since the broker was opened; 0: never
 
 	// Written by the worker before it takes the slot, read by the consumer after.
 	started time.Duration // since the broker was opened
@@ -85,11 +85,15 @@ func (s *slot) flag(cause error) {
 	}
 }
 
-// endsAt notes the lease's deadline; zero: none. The broker was opened at began.
-func (s *slot) endsAt(deadline, began time.Time) {
-	if !deadline.IsZero() {
-		s.until.Store(int64(deadline.Sub(began)))
+// touched notes the lease's new deadline. The broker was opened at began.
+func (s *slot) touched(deadline, began time.Time) { s.until.Store(int64(deadline.Sub(began))) }
+
+// lapsed reports whether the lease is over at now, since the broker was opened at began.
+func (s *slot) lapsed(now time.Duration, began time.Time) bool {
+	if until := s.until.Load(); until != 0 {
+		return int64(now) >= until
 	}
+	return !s.Deadline.IsZero() && now >= s.Deadline.Sub(began)
 }
 
 // takeBack takes a slot that waits; its handler will never see it.

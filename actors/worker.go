@@ -136,7 +136,7 @@ func (w *worker) work(s *slot) {
 	k := w.consumer
 	now := k.broker.runtime.Since(k.broker.began)
 	s.worker, s.started = w, now
-	if until := s.until.Load(); until != 0 && int64(now) >= until {
+	if s.lapsed(now, k.broker.began) {
 		// Its lease ran out while it waited: another has it, or soon will (C3).
 		if s.takeBack() {
 			k.giveBack(messages.Ref{}, []*slot{s})

@@ -557,7 +557,9 @@ func (q *workQueue) keepAlive(c *actorkit.Context, m *keepAlive) {
 			m.consumer.self.Send(&leaseLost{tag: s.Tag})
 			continue
 		}
-		s.endsAt(at, q.broker.began)
+		if !at.IsZero() {
+			s.touched(at, q.broker.began)
+		}
 	}
 	q.probe("after", m)
 }
