@@ -4,9 +4,10 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"runtime/debug"
-	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -33,12 +34,12 @@ func peers() []peer {
 	const server = ", for which its clients pay with a socket"
 	return []peer{
 		{
-			name: ourName, version: "this tree", share: 1,
+			name: ourName, version: "this tree", share: 10,
 			settings: "Publisher with a window of 4,096 until settled, one consumer, prefetch 256, caller ids",
 			start:    func(ctx context.Context, _ string) (session, error) { return startPostroom(ctx) },
 		},
 		{
-			name: "postroom-lanes", version: "this tree", share: 1,
+			name: "postroom-lanes", version: "this tree", share: 10,
 			settings: "the same, WithLanes",
 			start: func(ctx context.Context, _ string) (session, error) {
 				return startPostroom(ctx, postroom.WithLanes())
@@ -122,7 +123,21 @@ func version(path string) string {
 type postroomSession struct {
 	broker    *postroom.Broker
 	publisher *postroom.Publisher
+	ids       string // one after the other
 	puts      int
+}
+
+// idBytes is how long an id is.
+const idBytes = len("order-0000000000")
+
+// ready makes the caller's ids, in one piece like the bodies.
+func (s *postroomSession) ready(n int) {
+	var all strings.Builder
+	all.Grow(n * idBytes)
+	for i := range n {
+		fmt.Fprintf(&all, "order-%010d", i)
+	}
+	s.ids = all.String()
 }
 
 func startPostroom(ctx context.Context, options ...postroom.Option) (session, error) {
@@ -150,8 +165,9 @@ func (s *postroomSession) put(ctx context.Context, body []byte) error {
 	if err := s.open(ctx, false); err != nil {
 		return err
 	}
+	id := s.ids[s.puts*idBytes : (s.puts+1)*idBytes]
 	s.puts++
-	_, err := s.publisher.Put(ctx, postroom.Envelope{ID: "order-" + strconv.Itoa(s.puts), Body: body})
+	_, err := s.publisher.Put(ctx, postroom.Envelope{ID: id, Body: body})
 	return err
 }
 

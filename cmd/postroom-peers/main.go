@@ -61,7 +61,7 @@ func parse(args []string, stderr io.Writer) (*config, error) {
 	f := flag.NewFlagSet("postroom-peers", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	f.IntVar(&c.rounds, "rounds", 3, "how often each peer is measured, in turn")
-	f.IntVar(&c.messages, "messages", 100_000, "messages in a round; slow peers get fewer")
+	f.IntVar(&c.messages, "messages", 100_000, "messages in a round; slow peers get fewer, fast ones more")
 	only := f.String("only", "", "measure only these peers, with commas: "+strings.Join(names(), ", "))
 	f.BoolVar(&c.json, "json", false, "end with one line of JSON")
 	if err := f.Parse(args); err != nil {

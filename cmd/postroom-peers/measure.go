@@ -36,7 +36,8 @@ type peer struct {
 	settings      string // as its own documents advise for this work
 	beyond        string // what it does for its price that Postroom does not
 	lacks         string // what it leaves out
-	// share of the messages that it gets, 1 or less, so that a round of a slow one ends.
+	// share of the messages that it gets, so that a round of a slow one ends and one of a
+	// fast one is not over before it is warm.
 	share float64
 	// missing says why it cannot run here; "" when it can. nil: it always can.
 	missing func() string
@@ -54,6 +55,11 @@ type session interface {
 	work(ctx context.Context, fn func(body []byte)) error
 	// close ends everything.
 	close() error
+}
+
+// readier is a session that makes something for n messages before the clock starts.
+type readier interface {
+	ready(n int)
 }
 
 // filler is a session that has a faster way to make a backlog.
@@ -219,11 +225,19 @@ func (c *counter) check(n int64) error {
 	return nil
 }
 
-func numbered(i int) []byte {
-	body := make([]byte, bodyBytes)
-	binary.LittleEndian.PutUint64(body, uint64(i))
-	return body
+// numbered is the bodies of n messages in one piece: that they are made costs none of
+// the peers anything, and they are no work for the collector.
+type numbered []byte
+
+func makeNumbered(n int) numbered {
+	b := make(numbered, n*bodyBytes)
+	for i := range n {
+		binary.LittleEndian.PutUint64(b[i*bodyBytes:], uint64(i))
+	}
+	return b
 }
+
+func (b numbered) at(i int) []byte { return b[i*bodyBytes : (i+1)*bodyBytes : (i+1)*bodyBytes] }
 
 // errSlow ends a part that takes too long; it is measured by what it has done.
 var errSlow = errors.New("slow")
@@ -236,6 +250,10 @@ func lifecycle(ctx context.Context, s session, n int) (float64, error) {
 	if err := s.work(ctx, c.see); err != nil {
 		return 0, err
 	}
+	messages := makeNumbered(n)
+	if r, ok := s.(readier); ok {
+		r.ready(n)
+	}
 	began := time.Now()
 	err := func() error {
 		for i := range n {
@@ -244,7 +262,7 @@ func lifecycle(ctx context.Context, s session, n int) (float64, error) {
 					return err
 				}
 			}
-			if err := s.put(ctx, numbered(i)); err != nil {
+			if err := s.put(ctx, messages.at(i)); err != nil {
 				return err
 			}
 		}
@@ -272,9 +290,12 @@ func (c *counter) figure(ctx context.Context, began time.Time, n int, err error)
 func drain(ctx context.Context, s session, n int) (float64, error) {
 	fill, cancel := context.WithTimeoutCause(ctx, 8*patience, errors.New("the backlog took too long to put"))
 	defer cancel()
-	bodies := make([][]byte, n)
+	messages, bodies := makeNumbered(n), make([][]byte, n)
 	for i := range bodies {
-		bodies[i] = numbered(i)
+		bodies[i] = messages.at(i)
+	}
+	if r, ok := s.(readier); ok {
+		r.ready(n)
 	}
 	if f, ok := s.(filler); ok {
 		if err := f.fill(fill, bodies); err != nil {
