@@ -69,7 +69,8 @@ func (b *Broker) PutBatch(ctx context.Context, queue string, batch []Envelope) (
 
 // PublisherConfig says how a Publisher behaves when its window is full.
 type PublisherConfig struct {
-	// Window is how many puts may count at once. Zero: 1,024.
+	// Window is how many puts may count at once. Zero: 1,024. Who waits for room goes on
+	// when half of it is free.
 	Window int
 	// UntilSettled counts a message until it was acked or died, so that a fast
 	// producer waits for its workers; without it, until the queue took the put.

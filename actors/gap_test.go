@@ -2,6 +2,9 @@ package actors
 
 import (
 	"context"
+	"fmt"
+	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -160,5 +163,43 @@ func TestC4_ATouchThatItsSettleHasOvertakenIsNotStale(t *testing.T) {
 		s := statsOf(t, b, q)
 		assert.EqualValues(t, 1, s.Acks)
 		assert.Zero(t, s.StaleBy[messages.VerbTouch])
+	})
+}
+
+// A turn ends after some thousand puts, however many windows have however many: else
+// nobody would be told of the first before the last is handled.
+func TestA3_ATurnOfManyPutsEnds(t *testing.T) {
+	within(t, messages.QueueConfig{}, nil, func(t *testing.T, b *Broker, q *Queue) {
+		const windows, each = 3, turnPutsMax - 1000
+		var all []*Window
+		told, ahead := 0, 0
+		posted := make(chan struct{}) // until then the queue stands at the first put
+		order := map[string]int{}
+		for i := range windows {
+			w := NewWindow(b, q, each, false)
+			all = append(all, w)
+			w.Report = func(id string, a messages.Answer) {
+				<-posted
+				require.NoError(t, a.Err)
+				window, n, _ := strings.Cut(id, "-")
+				require.Equal(t, strconv.Itoa(order[window]), n, "in the order of the puts")
+				order[window]++
+				told++
+				decided := windows * each
+				for _, w := range all {
+					decided -= int(w.undecided.Load())
+				}
+				ahead = max(ahead, told-decided)
+			}
+			for n := range each {
+				require.NoError(t, w.Enter(t.Context(), b.runtime, 1, true))
+				w.Post(&messages.Envelope{ID: fmt.Sprintf("%d-%d", i, n), Body: []byte("x")})
+			}
+		}
+		close(posted)
+		s := statsOf(t, b, q)
+		assert.Equal(t, windows*each, s.Ready, "what is sent behind a burst is handled behind it")
+		assert.Equal(t, windows*each, told)
+		assert.Equal(t, turnPutsMax, ahead)
 	})
 }

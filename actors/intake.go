@@ -73,6 +73,9 @@ const (
 	sheavesKept = 128
 	// giveBackEvery is after how many sheaves the publishers get them back.
 	giveBackEvery = 8
+	// turnPutsMax is after how many puts a turn ends, though the intake has more: with it
+	// come the answers, and what else waits in the mailbox.
+	turnPutsMax = 4096
 	// handOverEvery is after how many puts or settles of a burst the workers get theirs.
 	handOverEvery = 64
 )
@@ -270,10 +273,16 @@ func (q *workQueue) handOverNow(c *actorkit.Context) {
 // are looked after meanwhile: a queue that is only filled leaves them idle.
 func (q *workQueue) takeIn(c *actorkit.Context, w *Window) {
 	for n := 1; ; n++ {
+		if q.turnPuts == turnPutsMax {
+			w.intake.now = nil
+			c.Again()
+			return
+		}
 		a := w.intake.next()
 		if a == nil {
 			return
 		}
+		q.turnPuts++
 		q.probe("before", a)
 		q.putOfWindow(c, w, a)
 		w.intake.tries = 0

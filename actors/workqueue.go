@@ -47,6 +47,7 @@ type workQueue struct {
 	windows   []*Window // have messages in the ledger that count in them until settled
 	closing   bool      // the broker closes: nothing is handed over any more
 
+	turnPuts int         // of windows, in this turn
 	incoming *ledger.Put // the put under way: see arrival
 	sums     sums        // where integrity is on
 
@@ -295,7 +296,7 @@ func (q queueShell) EndTurn(c *actorkit.Context) {
 	if raceEnabled {
 		q.checkNow(c)
 	}
-	q.starting = false
+	q.starting, q.turnPuts = false, 0
 }
 
 // checkedMessagesMax bounds what checkNow looks through at every turn.

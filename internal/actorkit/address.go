@@ -173,6 +173,11 @@ func (a *Address) userTurn(messagesMax int) {
 			continue
 		}
 		a.actor.Receive(c, c.handling)
+		if c.again {
+			a.mailbox.putBack(msg)
+			handled++
+			break
+		}
 	}
 	c.handling, c.sender = nil, nil
 	if handled > 0 && a.ender != nil {

@@ -21,12 +21,13 @@ type Context struct {
 	handling any // the message in Receive, unwrapped
 	sender   *actor.PID
 	answered bool // the message in Receive got its answer
+	again    bool // see Again
 }
 
 // begin starts a turn.
 func (c *Context) begin() {
 	c.nowRead = false
-	c.handling, c.sender, c.answered = nil, nil, false
+	c.handling, c.sender, c.answered, c.again = nil, nil, false, false
 }
 
 // Now is the time of this turn: read once, at the first call, and never before an
@@ -68,6 +69,10 @@ func (c *Context) Answer(cmd messages.Command, answer messages.Answer) {
 		c.self.system.Send(c.sender, &reply)
 	}
 }
+
+// Again ends the turn with the message being handled, which comes again at the start of the
+// next: for a message that is more work than a turn should hold.
+func (c *Context) Again() { c.again = true }
 
 // Ref returns where a command will be answered, for an answer that comes later:
 // its own reference, or one that sends a *messages.Answer to the sender of the

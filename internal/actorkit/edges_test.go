@@ -227,3 +227,42 @@ func TestCellKeepsNoAnswer(t *testing.T) {
 		assert.Zero(t, cell.(*realCell).answer)
 	}
 }
+
+// A message that is more work than a turn should hold ends it and comes first in the
+// next, whatever was posted meanwhile.
+func TestAgainEndsTheTurnAndComesFirst(t *testing.T) {
+	eachExecutor(t, func(t *testing.T, s *System) {
+		began, posted, over := make(chan struct{}), make(chan struct{}), make(chan struct{})
+		var seen []string
+		turn := 0
+		p := &part{endTurn: func(*Context) { turn++ }}
+		p.receive = func(c *Context, msg any) {
+			text, ok := msg.(string)
+			if !ok {
+				return
+			}
+			if len(seen) == 0 {
+				turn = 1
+				close(began)
+				<-posted
+			}
+			if text == "long" && seen[len(seen)-1] == "short in turn 2" {
+				c.Again()
+			}
+			seen = append(seen, fmt.Sprint(text, " in turn ", turn))
+			if text == "last" {
+				close(over)
+			}
+		}
+		a := mustSpawn(t, s, spec("a", p))
+		a.Send("first")
+		get(t, began, "the first message")
+		for _, text := range []string{"short", "long", "last"} {
+			a.Send(text)
+		}
+		close(posted)
+		get(t, over, "the last message")
+		stopAndWait(t, s, a)
+		assert.Equal(t, []string{"first in turn 1", "short in turn 2", "long in turn 2", "long in turn 3", "last in turn 3"}, seen)
+	})
+}
