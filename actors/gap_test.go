@@ -185,9 +185,9 @@ func TestA3_ATurnOfManyPutsEnds(t *testing.T) {
 				require.Equal(t, strconv.Itoa(order[window]), n, "in the order of the puts")
 				order[window]++
 				told++
-				decided := windows * each
+				decided := 0
 				for _, w := range all {
-					decided -= int(w.undecided.Load())
+					decided += int(w.told.Load())
 				}
 				ahead = max(ahead, told-decided)
 			}
@@ -201,5 +201,33 @@ func TestA3_ATurnOfManyPutsEnds(t *testing.T) {
 		assert.Equal(t, windows*each, s.Ready, "what is sent behind a burst is handled behind it")
 		assert.Equal(t, windows*each, told)
 		assert.Equal(t, turnPutsMax, ahead)
+	})
+}
+
+// Flush waits for what was sent before it, and not for what others go on sending: else
+// with a busy publisher it would wait for ever.
+func TestA3_FlushWaitsForWhatWasSentBefore(t *testing.T) {
+	within(t, messages.QueueConfig{}, nil, func(t *testing.T, b *Broker, q *Queue) {
+		w := NewWindow(b, q, 8, false)
+		handled := make(chan struct{})
+		w.Report = func(string, messages.Answer) { <-handled }
+		put := func() {
+			require.NoError(t, w.Enter(t.Context(), b.runtime, 1, true))
+			w.Post(&messages.Envelope{ID: fmt.Sprint(w.entered.Load()), Body: []byte("x")})
+		}
+		put()
+		put()
+		flushed := make(chan error, 1)
+		go func() { flushed <- w.Flush(t.Context(), b.runtime) }()
+		synctest.Wait()
+		require.NoError(t, w.Enter(t.Context(), b.runtime, 1, true)) // another's, who has yet to post it
+		handled <- struct{}{}
+		synctest.Wait()
+		assert.Empty(t, flushed, "the second put is not handled")
+		close(handled)
+		require.NoError(t, <-flushed)
+
+		w.Withdraw(1) // that one has seen that the broker closes
+		assert.NoError(t, w.Flush(t.Context(), b.runtime))
 	})
 }

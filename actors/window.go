@@ -3,6 +3,7 @@ package actors
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -24,17 +25,18 @@ type Window struct {
 	Report func(id string, a messages.Answer)
 	owner  ledger.Owner // us, to the ledger
 
-	_         line
-	inflight  atomic.Int64 // counts towards size
-	undecided atomic.Int64 // sent and not yet accepted or refused
-	waiting   atomic.Int32 // refs in entering
-	flushing  atomic.Int32 // refs in flushers
+	_        line
+	inflight atomic.Int64 // counts towards size
+	entered  atomic.Int64 // puts ever
+	told     atomic.Int64 // of those, accepted, refused or withdrawn
+	waiting  atomic.Int32 // refs in entering
+	flushing atomic.Int32 // len(flushers)
 
 	intake intake
 
 	mu       sync.Mutex
 	entering []messages.Ref // wait for room
-	flushers []messages.Ref // wait until nothing is undecided
+	flushers []flusher      // in the order they came
 	failed   []error        // since the last Flush, at most failuresMax of them
 	missed   int            // failures beyond those
 	_        line
@@ -43,6 +45,13 @@ type Window struct {
 	// the window is in its list of those that have any.
 	held  int64
 	place int
+}
+
+// flusher waits until so many puts are told: as many as had entered when it came. They
+// are told in the order that they are put in, so its caller's own are among them.
+type flusher struct {
+	puts int64
+	ref  messages.Ref
 }
 
 // NewWindow makes a window of size puts for one publisher to a queue. With
@@ -69,7 +78,7 @@ func (w *Window) Enter(ctx context.Context, rt actorkit.Runtime, n int64, noWait
 			return &messages.OutcomeError{Op: "put", Cause: err}
 		}
 	}
-	w.undecided.Add(n)
+	w.entered.Add(n)
 	return nil
 }
 
@@ -88,9 +97,13 @@ func (w *Window) wait(ctx context.Context, rt actorkit.Runtime, n int64) error {
 	if err := rt.CheckContext(ctx); err != nil {
 		return err
 	}
-	cell := w.waitIn(rt, &w.entering, &w.waiting)
+	cell := rt.NewCell()
+	w.mu.Lock()
+	w.entering = append(w.entering, cell.Ref())
+	w.waiting.Add(1)
+	w.mu.Unlock()
 	if in := w.inflight.Load(); in+n <= w.size || in == 0 {
-		w.wake(&w.entering, &w.waiting)
+		w.wake()
 	}
 	_, err := cell.Wait(ctx)
 	return err
@@ -103,26 +116,16 @@ func (w *Window) Withdraw(n int64) { w.decided(n, n) }
 // waking at every place would cost a wake-up a message.
 func (w *Window) leave(n int64) {
 	if w.inflight.Add(-n) <= w.size/2 && w.waiting.Load() > 0 {
-		w.wake(&w.entering, &w.waiting)
+		w.wake()
 	}
 }
 
-// waitIn puts a new cell in one of the two lines; n is that line's count.
-func (w *Window) waitIn(rt actorkit.Runtime, line *[]messages.Ref, n *atomic.Int32) actorkit.Cell {
-	cell := rt.NewCell()
+// wake has everybody try again who waits for room.
+func (w *Window) wake() {
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	*line = append(*line, cell.Ref())
-	n.Add(1)
-	return cell
-}
-
-// wake answers everybody in a line.
-func (w *Window) wake(line *[]messages.Ref, n *atomic.Int32) {
-	w.mu.Lock()
-	refs := *line
-	*line = nil
-	n.Store(0)
+	refs := w.entering
+	w.entering = nil
+	w.waiting.Store(0)
 	w.mu.Unlock()
 	for _, ref := range refs {
 		ref.Resolve(messages.Answer{})
@@ -132,12 +135,29 @@ func (w *Window) wake(line *[]messages.Ref, n *atomic.Int32) {
 // decided is called by the queue when puts were accepted or refused; free of them
 // no longer count.
 func (w *Window) decided(n, free int64) {
-	left := w.undecided.Add(-n)
+	w.told.Add(n)
 	if free > 0 {
 		w.leave(free)
 	}
-	if left == 0 && w.flushing.Load() > 0 {
-		w.wake(&w.flushers, &w.flushing)
+	if w.flushing.Load() > 0 {
+		w.wakeFlushers()
+	}
+}
+
+// wakeFlushers answers those whose puts are told.
+func (w *Window) wakeFlushers() {
+	w.mu.Lock()
+	told := w.told.Load()
+	n := 0
+	for n < len(w.flushers) && w.flushers[n].puts <= told {
+		n++
+	}
+	done := slices.Clone(w.flushers[:n])
+	w.flushers = slices.Delete(w.flushers, 0, n)
+	w.flushing.Store(int32(len(w.flushers)))
+	w.mu.Unlock()
+	for _, f := range done {
+		f.ref.Resolve(messages.Answer{})
 	}
 }
 
@@ -153,13 +173,16 @@ func (w *Window) refuse(err error) {
 }
 
 // Flush waits until every put sent so far was accepted or refused, and returns
-// the refusals since the last Flush, joined.
+// the refusals since the last Flush, joined. Puts that others go on sending do not
+// keep it.
 func (w *Window) Flush(ctx context.Context, rt actorkit.Runtime) error {
-	for w.undecided.Load() > 0 {
-		cell := w.waitIn(rt, &w.flushers, &w.flushing)
-		if w.undecided.Load() == 0 {
-			w.wake(&w.flushers, &w.flushing)
-		}
+	if w.told.Load() < w.entered.Load() {
+		cell := rt.NewCell()
+		w.mu.Lock()
+		w.flushers = append(w.flushers, flusher{w.entered.Load(), cell.Ref()})
+		w.flushing.Store(int32(len(w.flushers)))
+		w.mu.Unlock()
+		w.wakeFlushers() // the last may have been told in between, to nobody
 		if _, err := cell.Wait(ctx); err != nil {
 			return &messages.OutcomeError{Op: "flush", Sent: true, Cause: err}
 		}
