@@ -22,7 +22,7 @@ type options struct {
 	runtime  actorkit.Runtime
 	system   *actorkit.System
 	probe    func(point string)
-	ledger   func(*messages.Source, messages.QueueConfig, time.Time, ledger.Options) actors.Ledger
+	ledger   func(*messages.Source, *messages.QueueConfig, time.Time, ledger.Options) actors.Ledger
 }
 
 // WithName puts the broker's actors below this name; "postroom" without it. Two
@@ -115,7 +115,7 @@ func WithProbe(probe func(point string)) Option {
 
 // WithLedger has the rules of each queue made by make instead of ledger.New. It is
 // for package simulation, which wraps them to compare two of a kind.
-func WithLedger(make func(*messages.Source, messages.QueueConfig, time.Time, ledger.Options) actors.Ledger) Option {
+func WithLedger(make func(*messages.Source, *messages.QueueConfig, time.Time, ledger.Options) actors.Ledger) Option {
 	return func(o *options) error {
 		o.ledger = make
 		return nil

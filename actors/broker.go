@@ -29,7 +29,7 @@ type Config struct {
 	Probe func(point string)
 	// NewLedger makes the rules of a queue; nil for [ledger.New]. The simulation wraps
 	// them here.
-	NewLedger func(source *messages.Source, config messages.QueueConfig, start time.Time, o ledger.Options) Ledger
+	NewLedger func(source *messages.Source, config *messages.QueueConfig, start time.Time, o ledger.Options) Ledger
 }
 
 // Broker is what the actors of one broker share and the door holds on to:
@@ -122,7 +122,7 @@ func (b *Broker) Closing() bool { return b.closing.Load() }
 // Queue is where one queue is reached.
 type Queue struct {
 	*messages.Source
-	Config  messages.QueueConfig // with defaults
+	Config  *messages.QueueConfig // with defaults; shared, never written
 	Address *actorkit.Address
 
 	returns *returns // of all its consumers, made for the first

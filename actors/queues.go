@@ -18,10 +18,18 @@ type queueDesk struct {
 	broker       *Broker
 	incarnations uint64
 	count        int
+	// configs are those in force, each of them once however many queues have it.
+	configs map[messages.QueueConfig]*sharedConfig
 	// leaving holds the declarations and deletions that came while a queue of that
 	// name was on its way out: they are handled when it has gone.
 	leaving map[string][]messages.Command
 	closing []messages.Ref
+}
+
+// sharedConfig is what queues that were declared alike have in common.
+type sharedConfig struct {
+	messages.QueueConfig // never written
+	queues               int
 }
 
 // queueClosed is a queue's last answer, on its way to whoever asked for the end.
@@ -90,7 +98,7 @@ func (d *queueDesk) make(c *actorkit.Context, m *messages.DeclareQueue) (*Queue,
 	d.incarnations++
 	q := &Queue{
 		Source: &messages.Source{Queue: m.Queue, Incarnation: d.incarnations, Settler: b},
-		Config: m.Config.WithDefaults(),
+		Config: d.share(m.Config.WithDefaults()),
 	}
 	work := newWorkQueue(b, q, c.Now())
 	q.work = work
@@ -99,12 +107,35 @@ func (d *queueDesk) make(c *actorkit.Context, m *messages.DeclareQueue) (*Queue,
 	name := fmt.Sprintf("%s#%d", m.Queue, d.incarnations)
 	address, err := c.Spawn(b.spec(name, work.new))
 	if err != nil {
+		d.unshare(q.Config)
 		return nil, fmt.Errorf("declare queue %q: %w", m.Queue, err)
 	}
 	q.Address = address
 	b.queues.Store(m.Queue, q)
 	d.count++
 	return q, nil
+}
+
+// share returns the one copy of a configuration, for one more queue.
+func (d *queueDesk) share(config messages.QueueConfig) *messages.QueueConfig {
+	s := d.configs[config]
+	if s == nil {
+		if d.configs == nil {
+			d.configs = map[messages.QueueConfig]*sharedConfig{}
+		}
+		s = &sharedConfig{QueueConfig: config}
+		d.configs[config] = s
+	}
+	s.queues++
+	return &s.QueueConfig
+}
+
+// unshare forgets a configuration with the last queue that has it.
+func (d *queueDesk) unshare(config *messages.QueueConfig) {
+	s := d.configs[*config]
+	if s.queues--; s.queues == 0 {
+		delete(d.configs, *config)
+	}
 }
 
 // held keeps a command for a queue that is leaving, and reports whether it did.
@@ -165,6 +196,7 @@ func (d *queueDesk) closed(c *actorkit.Context, m *queueClosed) {
 		m.answer.Err = actorkit.Outcome("delete queue", m.answer.Err)
 		d.broker.queues.Delete(name)
 		d.count--
+		d.unshare(m.queue.Config)
 		c.StopChild(m.queue.Address)
 		d.broker.Router.Send(&router.Forget{Asked: messages.Asked{Reply: m.asker},
 			Queue: name, To: m.queue.Address, Answer: m.answer, Router: d.broker.Router})

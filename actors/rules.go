@@ -67,7 +67,7 @@ type Ledger interface {
 var _ Ledger = (*ledger.Ledger)(nil)
 
 // newLedger makes the rules of one queue incarnation.
-func (c *Config) newLedger(source *messages.Source, config messages.QueueConfig, start time.Time, o ledger.Options) Ledger {
+func (c *Config) newLedger(source *messages.Source, config *messages.QueueConfig, start time.Time, o ledger.Options) Ledger {
 	if c.NewLedger != nil {
 		return c.NewLedger(source, config, start, o)
 	}

@@ -40,7 +40,7 @@ func (l broken) CheckInvariants() error {
 }
 
 func withBroken(breaks *bool, invariant *error, panics *int) postroom.Option {
-	return postroom.WithLedger(func(s *messages.Source, c messages.QueueConfig, at time.Time, o ledger.Options) actors.Ledger {
+	return postroom.WithLedger(func(s *messages.Source, c *messages.QueueConfig, at time.Time, o ledger.Options) actors.Ledger {
 		return broken{ledger.New(s, c, at, o), breaks, invariant, panics}
 	})
 }

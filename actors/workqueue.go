@@ -28,8 +28,8 @@ import (
 type workQueue struct {
 	broker  *Broker
 	source  *messages.Source
-	config  *messages.QueueConfig // shared with the directory
-	returns *returns              // nil before the first consumer
+	config  *messages.QueueConfig
+	returns *returns // nil before the first consumer
 	ledger  Ledger
 	self    *actorkit.Address
 
@@ -97,7 +97,7 @@ func newWorkQueue(b *Broker, queue *Queue, start time.Time) *workQueue {
 		return b.runtime.Draw("backoff", fmt.Sprintf("%s/%d/%d", source.Queue, source.Incarnation, put), failure)
 	}
 	return &workQueue{
-		broker: b, source: source, config: &queue.Config,
+		broker: b, source: source, config: queue.Config,
 		ledger: b.newLedger(source, queue.Config, start, ledger.Options{Draw: draw}),
 	}
 }

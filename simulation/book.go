@@ -305,7 +305,7 @@ func (b *book) tellLent(r *ledger.Record) {
 	if n == nil {
 		return
 	}
-	l, c := b.twin.lab, &b.twin.config
+	l, c := b.twin.lab, b.twin.config
 	switch {
 	case n.place == noteLeased:
 		b.object("I7", "grant during a lease", "%s is lent as tag %d while tag %d runs", n.message, r.Tag, n.tag)

@@ -94,7 +94,7 @@ func (l *lab) live() {
 	b, err := postroom.Open(append([]postroom.Option{
 		postroom.WithRuntime(l.soak.clock, actorkit.NewSystem(l.soak.clock, nil)),
 		postroom.WithListener(func(n postroom.Notice) { l.locked(func() { l.listen(n) }) }),
-		postroom.WithLedger(func(s *messages.Source, c messages.QueueConfig, at time.Time, o ledger.Options) (made actors.Ledger) {
+		postroom.WithLedger(func(s *messages.Source, c *messages.QueueConfig, at time.Time, o ledger.Options) (made actors.Ledger) {
 			l.locked(func() { made = &lockedTwin{lab: l, twin: l.newTwin(s, c, at, o), Locker: &l.soak.mu} })
 			return made
 		}),

@@ -26,7 +26,7 @@ import (
 type twin struct {
 	lab    *lab
 	source *messages.Source
-	config messages.QueueConfig
+	config *messages.QueueConfig
 	start  time.Time
 
 	face  actors.Ledger  // what is asked: core, or a mutant around it
@@ -83,13 +83,13 @@ func (t *twin) worked(tag uint64, event int) {
 // always folds.
 const foldEvery = 512
 
-func (l *lab) newTwin(source *messages.Source, config messages.QueueConfig, start time.Time, o ledger.Options) actors.Ledger {
+func (l *lab) newTwin(source *messages.Source, config *messages.QueueConfig, start time.Time, o ledger.Options) actors.Ledger {
 	o.Journal = true
 	core := ledger.New(source, config, start, o)
 	t := &twin{
 		lab: l, source: source, config: config, start: start,
 		core: core, face: core,
-		model: model.New(source, config, start, o.Draw),
+		model: model.New(source, *config, start, o.Draw),
 	}
 	t.book = newBook(t)
 	t.records = borrowRecords()

@@ -24,7 +24,7 @@ const benchIDs = 1 << 16
 func newBench(b testing.TB, standing int, given bool) *bench {
 	config := messages.QueueConfig{MaxMessages: messages.Unlimited, NoJitter: true, MaxAttempts: messages.Unlimited}
 	l := &bench{now: time.Unix(1_800_000_000, 0), standing: standing}
-	l.Ledger = ledger.New(&messages.Source{Queue: "bench", Incarnation: 1}, config.WithDefaults(), l.now, ledger.Options{})
+	l.Ledger = ledger.New(&messages.Source{Queue: "bench", Incarnation: 1}, new(config.WithDefaults()), l.now, ledger.Options{})
 	for i := range benchIDs {
 		l.ids = append(l.ids, fmt.Sprintf("order-%010d", i))
 	}

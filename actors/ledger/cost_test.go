@@ -12,7 +12,7 @@ import (
 )
 
 func plainLedger(c messages.QueueConfig) *ledger.Ledger {
-	return ledger.New(theSource, c.WithDefaults(), epoch, ledger.Options{})
+	return ledger.New(theSource, new(c.WithDefaults()), epoch, ledger.Options{})
 }
 
 // TestQ18_SteadyStateAllocatesNothing puts, lends and acks one message at a time,
@@ -206,7 +206,7 @@ func wallStep(t *testing.T, now time.Time, step time.Duration) time.Time {
 func TestK3_OnlyExpiresAtIsWallTime(t *testing.T) {
 	start := time.Now()
 	config := messages.QueueConfig{AckTimeout: 10 * time.Second, TTL: 30 * time.Second, DedupWindow: time.Minute}
-	l := ledger.New(theSource, config.WithDefaults(), start, ledger.Options{})
+	l := ledger.New(theSource, new(config.WithDefaults()), start, ledger.Options{})
 	must := func(err error) {
 		t.Helper()
 		if err != nil {

@@ -14,7 +14,7 @@ import (
 // holder is a name only; [Ledger.Recover] returns the leases.
 //
 // An error says which record does not fit the state before it.
-func Fold(source *messages.Source, config messages.QueueConfig, start time.Time, records []Record) (*Ledger, error) {
+func Fold(source *messages.Source, config *messages.QueueConfig, start time.Time, records []Record) (*Ledger, error) {
 	l := New(source, config, start, Options{})
 	l.folding = true
 	byNumber := make(map[uint64]*entry)

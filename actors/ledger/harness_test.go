@@ -756,7 +756,7 @@ type real struct {
 
 func newReal(config messages.QueueConfig, draw func(put, failure uint64) uint64) subject {
 	return &real{
-		Ledger: ledger.New(theSource, config, epoch, ledger.Options{Draw: draw, Journal: true}),
+		Ledger: ledger.New(theSource, &config, epoch, ledger.Options{Draw: draw, Journal: true}),
 		config: config, draw: draw, folds: true,
 	}
 }
@@ -842,7 +842,7 @@ func (r *real) check(now time.Time) error {
 	if !r.folds {
 		return nil
 	}
-	folded, err := ledger.Fold(theSource, r.config, epoch, r.records)
+	folded, err := ledger.Fold(theSource, &r.config, epoch, r.records)
 	if err != nil {
 		return fmt.Errorf("fold of %d records: %w", len(r.records), err)
 	}
@@ -867,7 +867,7 @@ func (r *real) restart(now time.Time) subject {
 	if err := r.check(now); err != nil {
 		panic(err)
 	}
-	l, err := ledger.Fold(theSource, r.config, epoch, r.records)
+	l, err := ledger.Fold(theSource, &r.config, epoch, r.records)
 	if err != nil {
 		panic(err)
 	}

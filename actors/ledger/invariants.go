@@ -550,7 +550,7 @@ func (c *recount) letters() error {
 	if n != s.n || bytes != s.bytes || linked != n {
 		return fmt.Errorf("10: %d letters of %d bytes, %d under their ids; counted %d of %d", n, bytes, linked, s.n, s.bytes)
 	}
-	if s.over(&c.l.config) {
+	if s.over(c.l.config) {
 		return fmt.Errorf("10: %d letters of %d bytes are over a limit", s.n, s.bytes)
 	}
 	return nil

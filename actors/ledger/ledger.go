@@ -53,7 +53,7 @@ type Options struct {
 //  11. The retry budget's line is empty or the budget has no room (R9).
 type Ledger struct {
 	source  *messages.Source
-	config  messages.QueueConfig
+	config  *messages.QueueConfig // shared, never written
 	start   time.Time
 	draw    func(put, failure uint64) uint64
 	seed    maphash.Seed
@@ -107,10 +107,10 @@ type Ledger struct {
 	filled  *filled
 }
 
-// New returns the ledger of an empty queue. config must have its defaults in
-// place; start is the origin of the ledger's time, and source what every delivery
-// says about its queue.
-func New(source *messages.Source, config messages.QueueConfig, start time.Time, o Options) *Ledger {
+// New returns the ledger of an empty queue. config must have its defaults in place,
+// and is shared: nobody may change it any more. start is the origin of the ledger's
+// time, and source what every delivery says about its queue.
+func New(source *messages.Source, config *messages.QueueConfig, start time.Time, o Options) *Ledger {
 	return &Ledger{
 		source: source, config: config, start: start, draw: o.Draw, journal: o.Journal,
 		seed:      maphash.MakeSeed(),
@@ -119,7 +119,7 @@ func New(source *messages.Source, config messages.QueueConfig, start time.Time, 
 }
 
 // Config returns the configuration in force.
-func (l *Ledger) Config() messages.QueueConfig { return l.config }
+func (l *Ledger) Config() messages.QueueConfig { return *l.config }
 
 // time turns an instant of the ledger into one of the world; never becomes the
 // zero time.

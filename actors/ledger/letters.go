@@ -22,7 +22,7 @@ type death struct {
 func (l *Ledger) die(e *entry, d death) {
 	before := l.letters.n
 	l.died(e, d)
-	for l.letters.over(&l.config) {
+	for l.letters.over(l.config) {
 		l.letterGone(l.letters.first(), RecordTrimmed)
 	}
 	if n := l.config.DeadLetterAlarm; n > 0 && before < n && l.letters.n >= n {

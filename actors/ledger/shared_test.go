@@ -101,7 +101,7 @@ func TestB6_WhatAHolderWritesStaysInItsQueue(t *testing.T) {
 	begin := time.Unix(1_800_000_000, 0)
 	config := messages.QueueConfig{}
 	lend := func(queue string) (*ledger.Ledger, messages.Delivery) {
-		l := ledger.New(&messages.Source{Queue: queue, Incarnation: 1}, config.WithDefaults(), begin, ledger.Options{})
+		l := ledger.New(&messages.Source{Queue: queue, Incarnation: 1}, new(config.WithDefaults()), begin, ledger.Options{})
 		_, err := l.Put(begin, &ledger.Put{ID: "a", GivenID: true})
 		require.NoError(t, err)
 		require.NoError(t, l.Attach(begin, &ledger.Consumer{Tag: "c", Prefetch: 1}))

@@ -132,7 +132,7 @@ func main() {
 		AckTimeout: time.Hour, MaxAttempts: messages.Unlimited, MaxMessages: messages.Unlimited, DeadLetterLimit: messages.Unlimited,
 		DeadLetterBytes: messages.Unlimited, DedupWindow: time.Hour, BackoffBase: time.Hour, MaxAge: 1000 * time.Hour,
 	}
-	f := &full{Ledger: ledger.New(source, config.WithDefaults(), now, ledger.Options{}), n: n, dir: os.Args[1]}
+	f := &full{Ledger: ledger.New(source, new(config.WithDefaults()), now, ledger.Options{}), n: n, dir: os.Args[1]}
 	f.fill()
 
 	var tags []uint64
