@@ -94,7 +94,7 @@ func (l *Ledger) purged() int {
 		if e.ttlPos >= 0 {
 			l.lifetimes.remove(e)
 		}
-		l.counters.Purged++
+		l.counters.more().Purged++
 		l.leave(e, true)
 		n++
 	}
@@ -155,7 +155,9 @@ func (l *Ledger) closed() (messagesDropped, lettersDropped int) {
 		}
 	}
 	messagesDropped, lettersDropped = l.total(), l.letters.n
-	l.counters.Dropped += uint64(messagesDropped)
+	if messagesDropped > 0 {
+		l.counters.more().Dropped += uint64(messagesDropped)
+	}
 	for t := l.line.first; t != nil; t = l.line.first {
 		l.line.remove(t)
 	}
@@ -165,12 +167,17 @@ func (l *Ledger) closed() (messagesDropped, lettersDropped int) {
 	}
 	// What a closed queue still answers is its counters and its state. All else is let
 	// go, so that a deleted queue that somebody holds on to costs little.
+	records := l.records
 	*l = Ledger{
 		source: l.source, config: l.config, start: l.start, seed: l.seed, journal: l.journal, folding: l.folding,
 		now: l.now, clock: l.clock, gone: messages.ErrQueueClosed, paused: l.paused, draining: l.draining,
-		lastPut: l.lastPut, lastLetter: l.lastLetter, tags: tags{last: l.tags.last},
+		lastPut: l.lastPut, lastTag: l.lastTag, lastLetter: l.lastLetter,
 		counters: l.counters, lettersDropped: l.lettersDropped + uint64(lettersDropped),
-		lifetimes: heap{ttl: true}, effects: l.effects, records: l.records,
+		effects: l.effects, work: atRest,
+	}
+	if len(records) > 0 {
+		l.wake()
+		l.records = records
 	}
 	return messagesDropped, lettersDropped
 }
@@ -188,20 +195,27 @@ func (l *Ledger) Quarantine() {
 // but the order in which ended leases are forgotten.
 func (l *Ledger) Trim() {
 	l.spares = spares{}
-	l.spare, l.filled = nil, nil
+	l.filled = nil
 	if len(l.effects) == 0 {
 		l.effects = nil
 	}
+	l.tags.trim(l.lastTag)
+	l.ended.trim()
+	if l.work != atRest {
+		l.trimWork()
+	}
+	l.index.trim()
+}
+
+func (l *Ledger) trimWork() {
+	l.spare = nil
 	if len(l.records) == 0 {
 		l.records = nil
 	}
 	l.delays.trim()
 	l.lifetimes.trim()
 	l.timers.trim()
-	l.tags.trim()
-	l.ended.trim()
 	l.trimClaims()
-	l.index.trim()
 	for p, k := range l.lanes.rank {
 		if k != nil && k.count == 0 {
 			l.lanes.rank[p] = nil
@@ -223,4 +237,5 @@ func (l *Ledger) Trim() {
 	if l.letters.n == 0 {
 		l.letters.byID = nil
 	}
+	l.rest()
 }

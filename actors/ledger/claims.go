@@ -146,7 +146,7 @@ func (l *Ledger) dropClaim(r claimRef, why RecordKind) {
 		l.record(Record{Kind: why, ID: c.id})
 	}
 	if why == RecordClaimDropped {
-		l.counters.ClaimsDropped++
+		l.counters.more().ClaimsDropped++
 	}
 	l.freeClaim(r)
 }

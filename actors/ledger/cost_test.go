@@ -7,6 +7,8 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/postroom/postroom/actors/ledger"
 	"github.com/postroom/postroom/messages"
 )
@@ -279,4 +281,21 @@ func TestQ15_NothingDeadIsHandedOver(t *testing.T) {
 	if died != many {
 		t.Errorf("%d died, want %d", died, many)
 	}
+}
+
+// TestQ18_ALeaseKeepsItsQueueAwake trims a queue whose only message is in the hands of
+// somebody who has left, and has it back: a ledger at rest has no place for it.
+func TestQ18_ALeaseKeepsItsQueueAwake(t *testing.T) {
+	l := plainLedger(messages.QueueConfig{})
+	require.NoError(t, l.Attach(epoch, &ledger.Consumer{Tag: "sam", Prefetch: 1}))
+	_, err := l.Put(epoch, &ledger.Put{ID: "m1"})
+	require.NoError(t, err)
+	l.HandOver(epoch)
+	require.Len(t, l.Effects(), 1)
+	l.ClearEffects()
+	require.True(t, l.Detach(epoch, "sam"))
+	l.Trim()
+	require.NoError(t, l.NackIn(epoch, 1, 0, ""))
+	require.NoError(t, l.CheckInvariants())
+	require.Equal(t, 1, l.Stats(epoch).Ready)
 }

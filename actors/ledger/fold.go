@@ -87,8 +87,8 @@ func (l *Ledger) apply(r *Record, byNumber map[uint64]*entry) error {
 		if err != nil {
 			return err
 		}
-		if r.Tag != l.tags.last+1 {
-			return fmt.Errorf("tag %d after %d", r.Tag, l.tags.last)
+		if r.Tag != l.lastTag+1 {
+			return fmt.Errorf("tag %d after %d", r.Tag, l.lastTag)
 		}
 		l.lend(e, ghost(r))
 	case RecordAcked:
@@ -208,9 +208,9 @@ func (l *Ledger) Dump() string {
 	}
 	p("queue %s/%d closed=%t paused=%t draining=%t", l.source.Queue, l.source.Incarnation,
 		l.gone == messages.ErrQueueClosed, l.paused, l.draining)
-	p("last put=%d tag=%d letter=%d", l.lastPut, l.tags.last, l.lastLetter)
+	p("last put=%d tag=%d letter=%d", l.lastPut, l.lastTag, l.lastLetter)
 	p("ready=%d delayed=%d leased=%d bytes=%d", l.readyN, l.delayedN, l.leasedN, l.bytes)
-	c := l.counters
+	c := l.counters.all()
 	p("puts=%d redriven_in=%d deliveries=%d redelivered=%d acks=%d nacks=%d expiries=%d rejections=%d dead=%v purged=%d dropped=%d",
 		c.Puts, c.RedrivenIn, c.Deliveries, c.Redelivered, c.Acks, c.Nacks, c.Expiries, c.Rejections, c.DeadBy[1:], c.Purged, c.Dropped)
 	p("redriven_out=%d discarded=%d trimmed=%d interruptions=%d claims_dropped=%d",

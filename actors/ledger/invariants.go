@@ -19,7 +19,7 @@ func (l *Ledger) CheckInvariants() error {
 	c := recount{l: l, scratch: l.scratch}
 	defer l.scratch.clear() // nothing gone stays reachable through it
 	for _, check := range []func() error{
-		c.containers, c.index, c.leases, c.ages, c.consumers, c.letters, c.budget, c.time, c.spares,
+		c.containers, c.index, c.leases, c.ages, c.consumers, c.letters, c.budget, c.time, c.spares, c.rest,
 	} {
 		if err := check(); err != nil {
 			return err
@@ -224,7 +224,7 @@ func (c *recount) containers() error {
 }
 
 func (l *Ledger) checkEquation(ready, delayed, leased int) error {
-	k := &l.counters
+	k := l.counters.all()
 	in := k.Puts + k.RedrivenIn
 	out := uint64(ready+delayed+leased) + k.Acks + k.Dead() + k.Purged + k.Dropped
 	if in != out {
@@ -233,8 +233,8 @@ func (l *Ledger) checkEquation(ready, delayed, leased int) error {
 	if in != l.lastPut {
 		return fmt.Errorf("2: %d came in, the last put is %d", in, l.lastPut)
 	}
-	if k.Deliveries != l.tags.last {
-		return fmt.Errorf("2: %d deliveries, the last tag is %d", k.Deliveries, l.tags.last)
+	if k.Deliveries != l.lastTag {
+		return fmt.Errorf("2: %d deliveries, the last tag is %d", k.Deliveries, l.lastTag)
 	}
 	if k.Dead() != l.lastLetter {
 		return fmt.Errorf("10: %d deaths, the last letter is %d", k.Dead(), l.lastLetter)
@@ -353,7 +353,7 @@ func (c *recount) leases() error {
 			}
 			n++
 			le := e.lease
-			if le.tag != no*pageTags+uint64(i) || le.tag > l.tags.last {
+			if le.tag != no*pageTags+uint64(i) || le.tag > l.lastTag {
 				return fmt.Errorf("9: message %d is under tag %d and has %d", e.number, no*pageTags+uint64(i), le.tag)
 			}
 			if l.ended.find(le.tag) != messages.LeaseRunning {
@@ -375,7 +375,7 @@ func (c *recount) leases() error {
 				kept--
 			}
 		}
-		if n != p.live || (n == 0 && no != l.tags.last/pageTags) {
+		if n != p.live || (n == 0 && no != l.lastTag/pageTags) {
 			return fmt.Errorf("9: page %d has %d tags in hand, counted as %d", no, n, p.live)
 		}
 		live += n
@@ -387,11 +387,11 @@ func (c *recount) leases() error {
 	for i := range l.ended.n {
 		run := l.ended.at(i)
 		total += int(run.n)
-		if run.n == 0 || run.first == 0 || run.first+uint64(run.n)-1 > l.tags.last {
+		if run.n == 0 || run.first == 0 || run.first+uint64(run.n)-1 > l.lastTag {
 			return fmt.Errorf("9: the run of ended leases from %d is wrong", run.first)
 		}
 	}
-	if ended := l.tags.last - uint64(l.leasedN); total != l.ended.total || uint64(total) != min(ended, endedMax) {
+	if ended := l.lastTag - uint64(l.leasedN); total != l.ended.total || uint64(total) != min(ended, endedMax) {
 		return fmt.Errorf("9: %d ended leases are remembered of %d, counted as %d", total, ended, l.ended.total)
 	}
 	return nil
@@ -587,6 +587,13 @@ func (c recount) spares() error {
 	n := len(c.l.spares.entries)
 	if n > 0 && *c.l.spares.entries[n-1] != (entry{timerPos: -1, ttlPos: -1}) {
 		return fmt.Errorf("a spare entry is not empty: %+v", *c.l.spares.entries[n-1])
+	}
+	return nil
+}
+
+func (c *recount) rest() error {
+	if !atRest.empty() {
+		return fmt.Errorf("12: something is in the work that ledgers at rest share")
 	}
 	return nil
 }

@@ -51,6 +51,7 @@ type Options struct {
 //     within bounds, each is found under its id, and
 //     dead = letters + redriven out + discarded + trimmed + dropped letters.
 //  11. The retry budget's line is empty or the budget has no room (R9).
+//  12. Nothing is in the work that ledgers at rest share.
 type Ledger struct {
 	source  *messages.Source
 	config  *messages.QueueConfig // shared, never written
@@ -72,23 +73,38 @@ type Ledger struct {
 	behind     bool
 	ageRaised  bool // the MaxAge alarm is raised and not re-armed (A2)
 	lastPut    uint64
+	lastTag    uint64 // given out last (Q3)
 	lastLetter uint64
 
 	readyN, delayedN, leasedN int
 	bytes                     int64
-	counters                  messages.Counters
+	counters                  counters
+	lettersDropped            uint64 // at Close
 
+	// What every message passes is here; what few pass is in work, one step further.
+	age    ageList
+	index  index
+	tags   tags
+	ended  ended
+	leases list // leases with the queue's own timeout, by deadline and tag
+	spares spares
+
+	effects []Effect
+	filled  *filled
+	scratch *scratch // of CheckInvariants
+	*work
+}
+
+// work is what only a queue needs that holds something or has somebody waiting: of
+// 100,000 queues most are at rest. It is made when the first of that comes, see
+// [Ledger.wake], and [Ledger.Trim] lets go of it.
+type work struct {
 	lanes     readyLanes
 	delays    heap // delayed messages by due instant, then tag or put number
 	lifetimes heap // messages with an end, unless leased
-	age       ageList
-	index     index
 	claims    claims
 
-	tags     tags
-	ended    ended
-	leases   list               // leases with the queue's own timeout, by deadline and tag
-	timers   heap               // all other leases with a deadline
+	timers   heap               // leases with any other deadline
 	holders  map[string]*holder // of leases without timeout (Q17)
 	spare    *holder
 	sessions map[string]*session // with leases
@@ -97,14 +113,34 @@ type Ledger struct {
 	line   takers
 	seats  seats
 
-	letters        letters
-	lettersDropped uint64 // at Close
-	spares         spares
-	scratch        *scratch // of CheckInvariants
-
-	effects []Effect
+	letters letters
 	records []Record
-	filled  *filled
+}
+
+// atRest is the work of all ledgers that have none, so that nobody has to ask whether
+// there is any before looking into it. It is never written to: what begins something
+// calls wake first, and all else finds nothing here that it could change.
+var atRest = &work{lifetimes: heap{ttl: true}}
+
+// wake is called before the first message comes in or somebody waits for one.
+func (l *Ledger) wake() {
+	if l.work == atRest {
+		l.work = &work{lifetimes: heap{ttl: true}}
+	}
+}
+
+// rest lets go of the work when nothing would be lost with it.
+func (l *Ledger) rest() {
+	if l.total() == 0 && l.work.empty() {
+		l.work = atRest
+	}
+}
+
+func (w *work) empty() bool {
+	return w.lanes.mask == 0 && len(w.delays.slots) == 0 && len(w.lifetimes.slots) == 0 &&
+		len(w.claims.heap) == 0 && len(w.timers.slots) == 0 && len(w.holders) == 0 && len(w.sessions) == 0 &&
+		w.budget == budget{} && w.line.first == nil && w.seats.first == nil &&
+		w.letters.n == 0 && len(w.records) == 0
 }
 
 // New returns the ledger of an empty queue. config must have its defaults in place,
@@ -113,8 +149,7 @@ type Ledger struct {
 func New(source *messages.Source, config *messages.QueueConfig, start time.Time, o Options) *Ledger {
 	return &Ledger{
 		source: source, config: config, start: start, draw: o.Draw, journal: o.Journal,
-		seed:      maphash.MakeSeed(),
-		lifetimes: heap{ttl: true},
+		seed: maphash.MakeSeed(), work: atRest,
 	}
 }
 

@@ -81,7 +81,7 @@ func (l *Ledger) lend(e *entry, t *taker) {
 	deadline := min(addSat(l.clock, timeout), l.leaseLimit(l.clock))
 	if l.journal {
 		l.record(Record{
-			Kind: RecordLent, Number: e.number, Tag: l.tags.last + 1, Consumer: t.name(),
+			Kind: RecordLent, Number: e.number, Tag: l.lastTag + 1, Consumer: t.name(),
 			Attempt: int(e.attempt) + 1, Deliveries: int(e.deliveries) + 1,
 			Deadline: l.time(deadline), Timeout: time.Duration(timeout), NoTimeout: lasts,
 		})
@@ -101,7 +101,9 @@ func (l *Ledger) lend(e *entry, t *taker) {
 	// Field by field, here and where else a message passes: a literal is built on the
 	// stage first, and reading it back at once, in larger pieces, stalls the processor
 	// for longer than all the rest of the copy takes.
-	le.tag, le.deadline, le.handed = l.tags.issue(e), deadline, l.clock
+	l.lastTag++
+	l.tags.issue(l.lastTag, e)
+	le.tag, le.deadline, le.handed = l.lastTag, deadline, l.clock
 	le.timeout, le.expires, le.holder = timeout, expires, l.holderOf(t)
 	le.where, le.flags = unarmed, 0
 	if lasts {
@@ -112,7 +114,7 @@ func (l *Ledger) lend(e *entry, t *taker) {
 
 	l.counters.Deliveries++
 	if e.deliveries > 1 {
-		l.counters.Redelivered++
+		l.counters.more().Redelivered++
 	}
 	f := l.effect(HandedOver)
 	f.Tag, f.Consumer, f.Waiter, f.entry = le.tag, t.consumer, t.waiter, e
@@ -182,7 +184,7 @@ func (l *Ledger) endLease(e *entry, how messages.LeaseEnd) (tag uint64, expires 
 	if le.has(noTimeout) {
 		l.unkeep(e)
 	}
-	l.tags.end(tag)
+	l.tags.end(tag, l.lastTag)
 	l.ended.add(tag, how)
 	l.leasedN--
 	if c := le.holder.consumer; c != nil {
@@ -194,9 +196,12 @@ func (l *Ledger) endLease(e *entry, how messages.LeaseEnd) (tag uint64, expires 
 			c.displaced = true
 		}
 		l.credit(c)
-		l.activate()
+		if l.config.SingleActive { // else a call for nothing, at each settle
+			l.activate()
+		}
+	} else {
+		l.letGo(le.holder)
 	}
-	l.letGo(le.holder)
 	e.lease = nil
 	e.state = unused
 	l.spares.giveLease(le)

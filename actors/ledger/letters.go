@@ -57,7 +57,7 @@ func (l *Ledger) died(e *entry, d death) {
 			l.lifetimes.remove(e)
 		}
 	}
-	l.counters.DeadBy[d.reason]++
+	l.counters.more().DeadBy[d.reason]++
 	l.keepError(e, d.errText)
 
 	l.lastLetter++
@@ -192,12 +192,12 @@ func (l *Ledger) letterGone(t *letter, why RecordKind) {
 	l.letters.remove(t.Number)
 	switch why {
 	case RecordTrimmed:
-		l.counters.Trimmed++
+		l.counters.more().Trimmed++
 		l.effect(Trimmed).Letter = &t.DeadLetter
 	case RecordDiscarded:
-		l.counters.Discarded++
+		l.counters.more().Discarded++
 	case RecordRedrivenOut:
-		l.counters.RedrivenOut++
+		l.counters.more().RedrivenOut++
 	}
 }
 

@@ -161,7 +161,7 @@ func (l *Ledger) put(now time.Time, p *Put, letter uint64) (PutResult, error) {
 		fits, err = l.admits(size, uint8(in.details.Priority))
 	}
 	if err != nil {
-		l.counters.Refusals++
+		l.counters.more().Refusals++
 		return PutResult{}, err
 	}
 	e := l.enter(&in)
@@ -173,7 +173,7 @@ func (l *Ledger) put(now time.Time, p *Put, letter uint64) (PutResult, error) {
 }
 
 func (l *Ledger) refusePut(p *Put, reason error) (PutResult, error) {
-	l.counters.Refusals++
+	l.counters.more().Refusals++
 	return PutResult{}, &messages.PutError{Queue: l.source.Queue, ID: p.ID, Reason: reason}
 }
 
@@ -197,7 +197,7 @@ func (l *Ledger) taken(in *arrival, s *indexSlot) (bool, PutResult, error) {
 		r, err := l.refusePut(in.Put, messages.ErrIDReused)
 		return true, r, err
 	}
-	l.counters.Duplicates++
+	l.counters.more().Duplicates++
 	return true, PutResult{Number: number, Duplicate: true}, nil
 }
 
@@ -227,6 +227,7 @@ func (in *arrival) weighShared() {
 
 // enter is the transition of a put or redrive.
 func (l *Ledger) enter(in *arrival) *entry {
+	l.wake()
 	if l.journal {
 		due := int64(never)
 		if in.waits {
@@ -257,9 +258,9 @@ func (l *Ledger) enter(in *arrival) *entry {
 		}
 	}
 	if in.Redriven {
-		l.counters.RedrivenIn++
+		l.counters.more().RedrivenIn++
 		if in.letter != 0 {
-			l.counters.RedrivenOut++
+			l.counters.more().RedrivenOut++
 			l.letters.remove(in.letter)
 		}
 	} else {

@@ -81,12 +81,16 @@ type Record struct {
 // yet: a panic before it has changed nothing, one after it is repaired by folding (S3).
 func (l *Ledger) record(r Record) {
 	r.At = l.time(l.clock)
+	l.wake()
 	l.records = append(l.records, r)
 }
 
 // MoveRecords is TakeRecords that appends to a slice of the caller's and keeps its
 // own for what comes.
 func (l *Ledger) MoveRecords(to []Record) []Record {
+	if len(l.records) == 0 {
+		return to
+	}
 	to = append(to, l.records...)
 	clear(l.records)
 	l.records = l.records[:0]
@@ -96,6 +100,8 @@ func (l *Ledger) MoveRecords(to []Record) []Record {
 // TakeRecords returns the records since it was last called, in order.
 func (l *Ledger) TakeRecords() []Record {
 	r := l.records
-	l.records = nil
+	if r != nil {
+		l.records = nil
+	}
 	return r
 }

@@ -28,7 +28,7 @@ func (l *Ledger) held(verb messages.Verb, tag uint64) (*entry, error) {
 	if err := l.refuse(verb.String()); err != nil {
 		return nil, err
 	}
-	l.counters.StaleBy[verb]++
+	l.counters.more().StaleBy[verb]++
 	stale := &messages.StaleError{
 		Verb:    verb,
 		Receipt: messages.Receipt{Queue: l.source.Queue, Incarnation: l.source.Incarnation, Tag: tag},
@@ -47,7 +47,7 @@ func (l *Ledger) RefuseForeign(verb messages.Verb, r messages.Receipt) error {
 	if err := l.refuse(verb.String()); err != nil {
 		return err
 	}
-	l.counters.StaleBy[verb]++
+	l.counters.more().StaleBy[verb]++
 	return &messages.StaleError{Verb: verb, Receipt: r}
 }
 
@@ -55,7 +55,7 @@ func (l *Ledger) RefuseForeign(verb messages.Verb, r messages.Receipt) error {
 // LeaseRunning while it runs, also past its deadline as long as that is not
 // settled, and for a lease that is not among the last 4,096 ended ones (Q8).
 func (l *Ledger) LeaseEnd(tag uint64) (issued bool, end messages.LeaseEnd) {
-	if tag == 0 || tag > l.tags.last {
+	if tag == 0 || tag > l.lastTag {
 		return false, messages.LeaseRunning
 	}
 	if l.tags.get(tag) != nil { // else each prompt settle would search all that ended
@@ -192,7 +192,7 @@ func (l *Ledger) TouchFor(now time.Time, tag uint64, d time.Duration) (time.Time
 // extend sets a running lease's deadline. It makes no record: touches are volatile
 // (K4).
 func (l *Ledger) extend(e *entry, deadline int64) time.Time {
-	l.counters.Touches++
+	l.counters.more().Touches++
 	le := e.lease
 	if le.has(noTimeout) {
 		deadline = never // there is none to move (Q17), but that of MaxLease

@@ -16,7 +16,7 @@ func (l *Ledger) Stats(now time.Time) messages.QueueStats {
 		DeadLetters: l.letters.n, Consumers: len(l.seats.byTag),
 		Bytes: l.bytes, DeadLetterBytes: l.letters.bytes,
 		Paused: l.paused, Draining: l.draining, Quarantined: l.gone == messages.ErrQuarantined,
-		Counters: l.counters,
+		Counters: l.counters.all(),
 	}
 	if oldest := l.age.first; oldest != nil {
 		s.OldestAge = time.Duration(l.now - oldest.firstReady)
@@ -24,24 +24,49 @@ func (l *Ledger) Stats(now time.Time) messages.QueueStats {
 	return s
 }
 
+// counters are [messages.Counters], of which most queues need but a few: those that
+// every message moves are here, and the rest is made when the first of them moves.
+type counters struct {
+	Puts, Deliveries, Acks uint64
+	rest                   *messages.Counters // nil: all zero
+}
+
+// more are the counters besides those three, to be counted up.
+func (c *counters) more() *messages.Counters {
+	if c.rest == nil {
+		c.rest = new(messages.Counters)
+	}
+	return c.rest
+}
+
+// all are the counters as they stand.
+func (c *counters) all() messages.Counters {
+	var k messages.Counters
+	if c.rest != nil {
+		k = *c.rest
+	}
+	k.Puts, k.Deliveries, k.Acks = c.Puts, c.Deliveries, c.Acks
+	return k
+}
+
 // CountBusy counts a put that the shell answered with ErrBusy.
-func (l *Ledger) CountBusy() { l.counters.Refusals++ }
+func (l *Ledger) CountBusy() { l.counters.more().Refusals++ }
 
 // CountLostNotice counts an announcement lost to a crash (S3).
-func (l *Ledger) CountLostNotice() { l.counters.LostNotices++ }
+func (l *Ledger) CountLostNotice() { l.counters.more().LostNotices++ }
 
 // countEnd counts the end of a lease that was not acked. A lease taken back with
 // its holder is no nack and no expiry: it counts only when it was interrupted.
 func (l *Ledger) countEnd(how messages.LeaseEnd, reason messages.Reason, untried bool) {
 	if untried {
-		l.counters.Interruptions++
+		l.counters.more().Interruptions++
 	}
 	switch {
 	case how == messages.LeaseExpired:
-		l.counters.Expiries++
+		l.counters.more().Expiries++
 	case how == messages.LeaseNacked && reason == messages.Rejected:
-		l.counters.Rejections++
+		l.counters.more().Rejections++
 	case how == messages.LeaseNacked:
-		l.counters.Nacks++
+		l.counters.more().Nacks++
 	}
 }

@@ -6,7 +6,6 @@ import "slices"
 // A page goes when its last lease has ended, so one lease that lasts for days pins
 // 64 places and not every tag since; a ring by tag would grow without bound.
 type tags struct {
-	last  uint64 // last tag given out (Q3)
 	pages map[uint64]*page
 	// recent is the page used last: hand-overs and prompt settles of one batch are
 	// on it, and need no map.
@@ -44,10 +43,9 @@ func (t *tags) get(tag uint64) *entry {
 	return nil
 }
 
-// issue gives e the next tag.
-func (t *tags) issue(e *entry) uint64 {
-	t.last++
-	no := t.last / pageTags
+// issue gives e the next tag, which is this.
+func (t *tags) issue(tag uint64, e *entry) {
+	no := tag / pageTags
 	p := t.page(no)
 	if p == nil {
 		if n := len(t.spare); n > 0 {
@@ -66,18 +64,17 @@ func (t *tags) issue(e *entry) uint64 {
 			t.drop(no-1, before)
 		}
 	}
-	p.entry[t.last%pageTags] = e
+	p.entry[tag%pageTags] = e
 	p.live++
-	return t.last
 }
 
-// end forgets a tag whose lease is over.
-func (t *tags) end(tag uint64) {
+// end forgets a tag whose lease is over; last is the one given out last.
+func (t *tags) end(tag, last uint64) {
 	no := tag / pageTags
 	p := t.page(no)
 	p.entry[tag%pageTags] = nil
 	p.live--
-	if p.live == 0 && no != t.last/pageTags {
+	if p.live == 0 && no != last/pageTags {
 		t.drop(no, p)
 	}
 }
@@ -113,11 +110,12 @@ func (t *tags) appendTo(out []*entry) []*entry {
 	return out
 }
 
-// trim gives spare pages back, the current one too when it is empty.
-func (t *tags) trim() {
+// trim gives spare pages back, the current one, that of the last tag, too when it is
+// empty.
+func (t *tags) trim(last uint64) {
 	t.spare = nil
-	if p := t.pages[t.last/pageTags]; p != nil && p.live == 0 {
-		delete(t.pages, t.last/pageTags)
+	if p := t.pages[last/pageTags]; p != nil && p.live == 0 {
+		delete(t.pages, last/pageTags)
 		t.recent = nil
 	}
 	if len(t.pages) == 0 {

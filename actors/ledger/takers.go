@@ -105,9 +105,6 @@ func (l *Ledger) holderOf(t *taker) *taker {
 // another one: effects may still name it. That of nobody, which each Get without a
 // session is of, stays until trim.
 func (l *Ledger) letGo(t *taker) {
-	if t.consumer != nil {
-		return
-	}
 	s := l.sessions[t.waiter.Holder]
 	if s.leases--; s.leases == 0 && s.as.Holder != "" {
 		delete(l.sessions, s.as.Holder)
@@ -184,6 +181,7 @@ func (l *Ledger) Attach(now time.Time, c *Consumer) error {
 	if l.seats.byTag[c.Tag] != nil || c.attached {
 		return &messages.ArgumentError{Op: "attach", Argument: "Tag", Problem: "is attached already: " + c.Tag}
 	}
+	l.wake()
 	if l.seats.byTag == nil {
 		l.seats.byTag = make(map[string]*Consumer)
 	}
@@ -294,6 +292,7 @@ func (l *Ledger) Want(now time.Time, w *Waiter) {
 	if l.gone != nil || w.place.inLine {
 		return
 	}
+	l.wake()
 	w.place.waiter = w
 	l.line.push(&w.place)
 }
