@@ -22,22 +22,28 @@ type Address struct {
 	run     func() // activate, bound once: a method value made at each wake-up would allocate
 	mailbox mailbox
 	ended   atomic.Bool
-	done    chan struct{}
-	waiters []messages.Ref // to be told of the end; under mailbox.mu
+	awaited *awaited // under mailbox.mu; nil: nobody waits for the end
 
 	// What follows belongs to the actor's turns.
+	handed   bool  // see births
+	restarts int32 // -1 before the first instance
 	context  Context
 	actor    Actor
 	ender    TurnEnder // actor as a TurnEnder, or nil
-	restarts int       // -1 before the first instance
 	children map[string]*Address
+}
+
+// awaited is who waits for an actor's end.
+type awaited struct {
+	done chan struct{} // nil: nobody through Done
+	refs []messages.Ref
 }
 
 func newAddress(s *System, spec Spec) *Address {
 	if spec.Name == "" || spec.New == nil {
 		panic(fmt.Sprintf("actorkit: a Spec needs a Name and New: %+v", spec))
 	}
-	a := &Address{system: s, spec: spec, done: make(chan struct{}), restarts: -1}
+	a := &Address{system: s, spec: spec, restarts: -1}
 	a.run = a.activate
 	a.context.self = a
 	a.mailbox.init(a)
@@ -79,7 +85,26 @@ func (a *Address) Pending() int { return a.mailbox.UserMessageCount() }
 
 // Done is closed once the actor has stopped and its mailbox is drained. In the
 // simulation receiving from it would stop the world: use [Address.TellEnd].
-func (a *Address) Done() <-chan struct{} { return a.done }
+func (a *Address) Done() <-chan struct{} {
+	a.mailbox.mu.Lock()
+	defer a.mailbox.mu.Unlock()
+	w := a.await()
+	if w.done == nil {
+		w.done = make(chan struct{})
+		if a.ended.Load() {
+			close(w.done)
+		}
+	}
+	return w.done
+}
+
+// await is called under mailbox.mu.
+func (a *Address) await() *awaited {
+	if a.awaited == nil {
+		a.awaited = &awaited{}
+	}
+	return a.awaited
+}
 
 // Ended reports whether Done is closed.
 func (a *Address) Ended() bool { return a.ended.Load() }
@@ -90,7 +115,8 @@ func (a *Address) TellEnd(ref messages.Ref) {
 	m := &a.mailbox
 	m.mu.Lock()
 	if !a.ended.Load() {
-		a.waiters = append(a.waiters, ref)
+		w := a.await()
+		w.refs = append(w.refs, ref)
 		m.mu.Unlock()
 		return
 	}
@@ -192,6 +218,7 @@ func (a *Address) systemTurn(msg any) {
 	a.context.begin()
 	finished := false
 	defer func() {
+		a.system.births.end(a)
 		if !finished {
 			a.crashed(recover())
 		}
@@ -292,11 +319,15 @@ func (a *Address) end() {
 	m := &a.mailbox
 	m.mu.Lock()
 	a.ended.Store(true)
-	waiters := a.waiters
-	a.waiters = nil
+	var refs []messages.Ref
+	if w := a.awaited; w != nil {
+		refs, w.refs = w.refs, nil
+		if w.done != nil {
+			close(w.done)
+		}
+	}
 	m.mu.Unlock()
-	close(a.done)
-	for _, ref := range waiters {
+	for _, ref := range refs {
 		ref.Resolve(messages.Answer{})
 	}
 }

@@ -49,7 +49,7 @@ func (c *Context) Self() *Address { return c.self }
 func (c *Context) System() *System { return c.self.system }
 
 // Restarted returns how often the actor was restarted.
-func (c *Context) Restarted() int { return max(0, c.self.restarts) }
+func (c *Context) Restarted() int { return int(max(0, c.self.restarts)) }
 
 // Sender returns who sent the message being handled: an actor that used
 // protoactor's Request, or nil for the door and for plain sends.
@@ -104,7 +104,7 @@ func (r *senderReply) Waiting(uint64) bool { return r.sender != nil }
 // Spawn starts a child, under the name self/Name. Errors: [*SpawnError].
 func (c *Context) Spawn(spec Spec) (*Address, error) {
 	child := newAddress(c.self.system, spec)
-	pid, err := c.actor.SpawnNamed(child.props(false), spec.Name)
+	pid, err := child.spawn(c.actor, c.self.system.child, spec.Name)
 	if err != nil {
 		return nil, &SpawnError{Name: spec.Name, Reason: err}
 	}

@@ -162,10 +162,7 @@ func (m *mailbox) take() (job, any) {
 			w.Taken(m.owner, true)
 		}
 		if m.sysCursor == len(m.system) {
-			m.sysCursor = 0
-			if m.system = m.system[:0]; cap(m.system) > inlineMessages {
-				m.system = nil // many children ended at once; that is rare
-			}
+			m.system, m.sysCursor = nil, 0 // they are rare, most actors get one and no more
 		}
 		switch msg.(type) {
 		case *actor.SuspendMailbox:

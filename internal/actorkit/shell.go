@@ -1,6 +1,10 @@
 package actorkit
 
-import "github.com/asynkron/protoactor-go/actor"
+import (
+	"sync"
+
+	"github.com/asynkron/protoactor-go/actor"
+)
 
 // shell is the actor that protoactor sees: the address itself, under another name,
 // so that it costs nothing and survives restarts. It hears of the life cycle only;
@@ -12,41 +16,93 @@ var (
 	_ actor.SupervisorStrategy = (*shell)(nil)
 )
 
-// props makes what protoactor spawns the actor from. Every option is set on every
+// props makes what protoactor spawns actors from. Every option is set on every
 // Props, because the library's defaults are a goroutine per message and a strategy
-// that silently stops an actor at its eleventh crash in ten seconds.
-func (a *Address) props(isRoot bool) *actor.Props {
-	options := [4]actor.PropsOption{
-		actor.WithMailbox(func() actor.Mailbox { return &a.mailbox }),
-		actor.WithDispatcher(dispatcher{a}),
+// that silently stops an actor at its eleventh crash in ten seconds. None of it is of
+// one actor alone, so that all share it: see births.
+func (s *System) props() *actor.Props {
+	return actor.PropsFromProducer(s.births.instance,
+		actor.WithMailbox(s.births.mailbox),
+		actor.WithDispatcher(dispatcher{s}),
 		actor.WithSupervisor(restartAtOnce),
-		actor.WithOnInit(func(c actor.Context) { a.pid, a.context.actor = c.Self(), c }),
+		actor.WithOnInit(func(c actor.Context) {
+			a := (*Address)(c.Actor().(*shell))
+			a.pid, a.context.actor = c.Self(), c
+			// One string for the two; the spawner's is let go.
+			a.spec.Name = a.pid.Id[len(a.pid.Id)-len(a.spec.Name):]
+		}))
+}
+
+// spawn brings the actor to life, under a name in the spawner's place.
+func (a *Address) spawn(from interface {
+	SpawnNamed(props *actor.Props, name string) (*actor.PID, error)
+}, props *actor.Props, name string) (*actor.PID, error) {
+	a.incarnate()
+	a.system.births.begin(a)
+	defer a.system.births.end(a)
+	return from.SpawnNamed(props, name)
+}
+
+// births says whose instance and mailbox protoactor wants when it asks the Props that
+// all actors share: it asks in the middle of a spawn or a restart, and does not say.
+// Props of its own would cost each actor 300 bytes. One at a time is born; no code but
+// the library's runs between begin and what it asks.
+type births struct {
+	mu sync.Mutex
+	of *Address
+}
+
+// begin is called when the next thing that protoactor may ask about is a.
+func (b *births) begin(a *Address) {
+	b.mu.Lock()
+	b.of, a.handed = a, true
+}
+
+// end is called when it has asked, or did not: a restart may have to wait for children.
+func (b *births) end(a *Address) {
+	if a.handed {
+		b.of, a.handed = nil, false
+		b.mu.Unlock()
 	}
-	props := actor.PropsFromProducer(a.incarnate, options[:]...)
-	if isRoot {
-		// Only on roots: the library panics at children that carry a guardian.
-		props = props.Configure(actor.WithGuardian(restartAtOnce))
+}
+
+// instance is what protoactor calls an actor. That of a spawn is there already, and the
+// mailbox is asked for next; for a restart it is made.
+func (b *births) instance() actor.Actor {
+	a := b.of
+	if a.pid != nil {
+		b.end(a)
+		a.incarnate()
 	}
-	return props
+	return (*shell)(a)
+}
+
+func (b *births) mailbox() actor.Mailbox {
+	a := b.of
+	b.end(a)
+	return &a.mailbox
 }
 
 // incarnate makes the instance for the spawn or for a restart.
-func (a *Address) incarnate() actor.Actor {
+func (a *Address) incarnate() {
 	instance := a.spec.New()
 	a.actor = instance
 	a.ender, _ = instance.(TurnEnder)
 	a.restarts++
-	return (*shell)(a)
 }
 
 // Receive hears what protoactor says about the actor's life.
 func (s *shell) Receive(pc actor.Context) {
 	a := (*Address)(s)
+	a.system.births.end(a) // what follows may spawn others
 	switch msg := pc.Message().(type) {
 	case *actor.Started:
 		a.started()
+	case *actor.Restarting:
+		a.system.births.begin(a)
 	case *actor.Terminated:
 		a.terminated(msg.Who)
+		a.system.births.begin(a) // it may be the last child that a restart has waited for
 	case *actor.Stopped:
 		a.stopped()
 	}
@@ -130,10 +186,8 @@ func (*guardian) HandleFailure(_ *actor.ActorSystem, supervisor actor.Supervisor
 
 // dispatcher is for whatever protoactor might want to run for an actor. Our
 // mailbox schedules by itself.
-type dispatcher struct{ address *Address }
+type dispatcher struct{ system *System }
 
-func (d dispatcher) Schedule(fn func()) {
-	d.address.system.schedule(d.address.spec.Blocking, fn)
-}
+func (d dispatcher) Schedule(fn func()) { d.system.schedule(false, fn) }
 
 func (dispatcher) Throughput() int { return turnMessagesMax }

@@ -25,6 +25,9 @@ type System struct {
 	named      NamedScheduler     // runtime, if it is one
 
 	slabs slabs
+
+	births     births
+	top, child *actor.Props // of all root actors, and of all others
 }
 
 // Announcer is a Runtime that wants to know which actor the activation under way
@@ -86,6 +89,8 @@ func MountSystem(rt Runtime, actors *actor.ActorSystem, prefix string) *System {
 		s.watcher = watched.Watcher()
 	}
 	s.named, _ = rt.(NamedScheduler)
+	// Only on roots a guardian: the library panics at children that carry one.
+	s.top, s.child = s.props().Configure(actor.WithGuardian(restartAtOnce)), s.props()
 	return s
 }
 
@@ -145,8 +150,9 @@ func (s *System) Runtime() Runtime { return s.runtime }
 // OnPanic. Errors: [*SpawnError].
 func (s *System) Spawn(spec Spec) (*Address, error) {
 	a := newAddress(s, spec)
-	if _, err := s.root.SpawnNamed(a.props(true), s.prefix+spec.Name); err != nil {
-		return nil, &SpawnError{Name: s.prefix + spec.Name, Reason: err}
+	name := s.prefix + spec.Name
+	if _, err := a.spawn(s.root, s.top, name); err != nil {
+		return nil, &SpawnError{Name: name, Reason: err}
 	}
 	return a, nil
 }

@@ -197,7 +197,7 @@ func TestErrorsTellWhatHappened(t *testing.T) {
 }
 
 // What an actor costs that was busy once and is idle now. A queue's ledger and the
-// registry come on top; together they are to stay below 4 KiB.
+// registry come on top; together they are to stay below 2 KiB.
 func TestIdleActorIsSmall(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector has its own memory")
@@ -227,7 +227,7 @@ func TestIdleActorIsSmall(t *testing.T) {
 	runtime.ReadMemStats(&after)
 	each := (int64(after.HeapAlloc) - int64(before.HeapAlloc)) / n
 	t.Logf("%d bytes per idle actor, registry included", each)
-	assert.Less(t, each, int64(2200))
+	assert.Less(t, each, int64(1400))
 	runtime.KeepAlive(actors)
 	for _, a := range actors {
 		s.Stop(a)
