@@ -45,16 +45,16 @@ type workQueue struct {
 	getsEver  uint64
 	drains    []messages.Ref
 	windows   []*Window // have messages in the ledger that count in them until settled
-	closing   bool      // the broker closes: nothing is handed over any more
 
 	turnPuts int         // of windows, in this turn
 	incoming *ledger.Put // the put under way: see arrival
 	sums     sums        // where integrity is on
 
-	timer    actorkit.Timer
-	armedFor time.Time // zero: not armed
-	rings    int       // timer events in a row that did not come to their end
-	starting bool      // restarted, and not through the first turn yet
+	timer    actorkit.Timer // nil in a queue at rest
+	armedFor time.Duration  // since the broker was opened; 0: not armed
+	rings    int32          // timer events in a row that did not come to their end
+	starting bool           // restarted, and not through the first turn yet
+	closing  bool           // the broker closes: nothing is handed over any more
 
 	ended   error             // closed, deleted or quarantined
 	deleted *messages.Deleted // set when it is closed: nothing is left to read
@@ -149,7 +149,7 @@ func (q queueShell) Receive(c *actorkit.Context, msg any) {
 	if _, ok := msg.(*ring); ok {
 		// Before anything can panic: it is one more try, and this ring will not come again.
 		q.rings++
-		q.armedFor = time.Time{}
+		q.armedFor = 0
 	}
 	q.probe("before", msg)
 	if q.ended != nil && q.refuse(c, msg) {
@@ -742,6 +742,10 @@ func (q *workQueue) trim() {
 	for _, a := range q.consumers {
 		a.room, a.sent, a.filled, a.burst = nil, 0, 0, 0
 	}
+	if q.timer != nil {
+		q.timer.Stop()
+		q.timer = nil
+	}
 	if len(q.batches) == 0 {
 		q.batches = nil
 	}
@@ -888,11 +892,12 @@ func (q *workQueue) arm(c *actorkit.Context) {
 		return
 	}
 	next, ok := q.ledger.NextDeadline()
-	if !ok || (!q.armedFor.IsZero() && !next.Before(q.armedFor)) {
+	at := max(next.Sub(q.broker.began), 1)
+	if !ok || (q.armedFor != 0 && at >= q.armedFor) {
 		return
 	}
 	wait := max(next.Sub(c.Now()), 0)
-	q.armedFor = next
+	q.armedFor = at
 	if q.timer == nil {
 		self := q.self
 		q.timer = q.broker.runtime.AfterFunc(wait, func() { self.Send(&ring{}) })

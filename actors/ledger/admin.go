@@ -208,7 +208,7 @@ func (l *Ledger) Trim() {
 }
 
 func (l *Ledger) trimWork() {
-	l.spare = nil
+	l.spare, l.rares = nil, nil
 	if len(l.records) == 0 {
 		l.records = nil
 	}

@@ -16,9 +16,9 @@ const endedMax = 4096
 // one run. It is searched only for a stale settle, from one end to the other.
 type ended struct {
 	runs  []endedRun // a ring
-	head  int
-	n     int // runs in use
-	total int // leases in them, at most endedMax
+	head  int32
+	n     int32 // runs in use
+	total int32 // leases in them, at most endedMax
 }
 
 type endedRun struct {
@@ -27,7 +27,7 @@ type endedRun struct {
 	how   messages.LeaseEnd
 }
 
-func (r *ended) at(i int) *endedRun { return &r.runs[(r.head+i)&(len(r.runs)-1)] }
+func (r *ended) at(i int32) *endedRun { return &r.runs[int(r.head+i)&(len(r.runs)-1)] }
 
 func (r *ended) add(tag uint64, how messages.LeaseEnd) {
 	if r.total == endedMax {
@@ -35,7 +35,7 @@ func (r *ended) add(tag uint64, how messages.LeaseEnd) {
 		oldest.first++
 		oldest.n--
 		if oldest.n == 0 {
-			r.head = (r.head + 1) & (len(r.runs) - 1)
+			r.head = (r.head + 1) & int32(len(r.runs)-1)
 			r.n--
 		}
 		r.total--
@@ -47,7 +47,7 @@ func (r *ended) add(tag uint64, how messages.LeaseEnd) {
 			return
 		}
 	}
-	if r.n == len(r.runs) {
+	if int(r.n) == len(r.runs) {
 		runs := make([]endedRun, max(4, 2*len(r.runs)))
 		for i := range r.n {
 			runs[i] = *r.at(i)
@@ -77,7 +77,7 @@ func (r *ended) trim() {
 		return
 	}
 	runs := make([]endedRun, r.n)
-	for i := range runs {
+	for i := range r.n {
 		runs[i] = *r.at(i)
 	}
 	slices.SortFunc(runs, func(a, b endedRun) int { return cmp.Compare(a.first, b.first) })
@@ -95,5 +95,5 @@ func (r *ended) trim() {
 		size *= 2
 	}
 	ring := make([]endedRun, size)
-	*r = ended{runs: ring, n: copy(ring, merged), total: r.total}
+	*r = ended{runs: ring, n: int32(copy(ring, merged)), total: r.total}
 }

@@ -165,7 +165,6 @@ const sparesMax = 4096
 type spares struct {
 	entries []*entry
 	leases  []*lease
-	rares   []*rare
 }
 
 func (s *spares) entry() *entry {
@@ -178,12 +177,6 @@ func (s *spares) entry() *entry {
 }
 
 func (s *spares) giveEntry(e *entry) {
-	if e.rare != nil {
-		*e.rare = rare{}
-		if len(s.rares) < sparesMax {
-			s.rares = append(s.rares, e.rare)
-		}
-	}
 	e.state = unused
 	if len(s.entries) == sparesMax {
 		return
@@ -221,12 +214,20 @@ func (s *spares) giveLease(le *lease) {
 	}
 }
 
+// giveRare keeps the seldom used part of a message that leaves.
+func (l *Ledger) giveRare(r *rare) {
+	*r = rare{}
+	if len(l.rares) < sparesMax {
+		l.rares = append(l.rares, r)
+	}
+}
+
 // rarely returns the entry's seldom used part, made when it is not there.
 func (l *Ledger) rarely(e *entry) *rare {
 	if e.rare == nil {
-		if n := len(l.spares.rares); n > 0 {
-			e.rare = l.spares.rares[n-1]
-			l.spares.rares = l.spares.rares[:n-1]
+		if n := len(l.rares); n > 0 {
+			e.rare = l.rares[n-1]
+			l.rares = l.rares[:n-1]
 		} else {
 			e.rare = new(rare)
 		}

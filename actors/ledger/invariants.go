@@ -391,7 +391,7 @@ func (c *recount) leases() error {
 			return fmt.Errorf("9: the run of ended leases from %d is wrong", run.first)
 		}
 	}
-	if ended := l.lastTag - uint64(l.leasedN); total != l.ended.total || uint64(total) != min(ended, endedMax) {
+	if ended := l.lastTag - uint64(l.leasedN); total != int(l.ended.total) || uint64(total) != min(ended, endedMax) {
 		return fmt.Errorf("9: %d ended leases are remembered of %d, counted as %d", total, ended, l.ended.total)
 	}
 	return nil

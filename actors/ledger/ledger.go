@@ -114,6 +114,7 @@ type work struct {
 	seats  seats
 
 	letters letters
+	rares   []*rare // spares
 	records []Record
 }
 

@@ -341,5 +341,8 @@ func (l *Ledger) leave(e *entry, keepsClaim bool) {
 	if e.owner != nil {
 		l.tellOwner(e.owner)
 	}
+	if e.rare != nil {
+		l.giveRare(e.rare)
+	}
 	l.spares.giveEntry(e)
 }
