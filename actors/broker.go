@@ -40,6 +40,7 @@ type Broker struct {
 	began   time.Time // when the broker was opened
 
 	integrity integrity
+	jitter    func(of *messages.Source, put, failure uint64) uint64 // drawJitter, bound once
 
 	Desk      *actorkit.Address // the front desk: passes an actor's commands on
 	Router    *actorkit.Address
@@ -59,6 +60,7 @@ func Start(config Config) (*Broker, error) {
 	config.Restart = config.Restart.WithDefaults()
 	b := &Broker{Config: config, runtime: config.System.Runtime()}
 	b.began = b.runtime.Now()
+	b.jitter = b.drawJitter
 	b.integrity = newIntegrity(config.CheckBodies)
 	b.topics = router.NewTopicRouter(router.Config{Runtime: b.runtime, Listener: config.Listener, NewID: b.NewID, Probe: config.Probe, Lives: b.lives})
 	ready := b.runtime.NewCell()

@@ -46,15 +46,15 @@ type workQueue struct {
 	drains    []messages.Ref
 	windows   []*Window // have messages in the ledger that count in them until settled
 
-	turnPuts int         // of windows, in this turn
 	incoming *ledger.Put // the put under way: see arrival
 	sums     sums        // where integrity is on
 
 	timer    actorkit.Timer // nil in a queue at rest
 	armedFor time.Duration  // since the broker was opened; 0: not armed
-	rings    int32          // timer events in a row that did not come to their end
+	rings    int16          // timer events in a row that did not come to their end
 	starting bool           // restarted, and not through the first turn yet
 	closing  bool           // the broker closes: nothing is handed over any more
+	turnPuts int32          // of windows, in this turn
 
 	ended   error             // closed, deleted or quarantined
 	deleted *messages.Deleted // set when it is closed: nothing is left to read
@@ -93,13 +93,15 @@ const ringCrashesMax = 3
 
 func newWorkQueue(b *Broker, queue *Queue, start time.Time) *workQueue {
 	source := queue.Source
-	draw := func(put, failure uint64) uint64 {
-		return b.runtime.Draw("backoff", fmt.Sprintf("%s/%d/%d", source.Queue, source.Incarnation, put), failure)
-	}
 	return &workQueue{
 		broker: b, source: source, config: queue.Config,
-		ledger: b.newLedger(source, queue.Config, start, ledger.Options{Draw: draw}),
+		ledger: b.newLedger(source, queue.Config, start, ledger.Options{Draw: b.jitter}),
 	}
+}
+
+// drawJitter is [ledger.Options.Draw] of all queues.
+func (b *Broker) drawJitter(of *messages.Source, put, failure uint64) uint64 {
+	return b.runtime.Draw("backoff", fmt.Sprintf("%s/%d/%d", of.Queue, of.Incarnation, put), failure)
 }
 
 // queueShell is the actor around a workQueue.

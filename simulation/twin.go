@@ -89,7 +89,7 @@ func (l *lab) newTwin(source *messages.Source, config *messages.QueueConfig, sta
 	t := &twin{
 		lab: l, source: source, config: config, start: start,
 		core: core, face: core,
-		model: model.New(source, *config, start, o.Draw),
+		model: model.New(source, *config, start, func(put, failure uint64) uint64 { return o.Draw(source, put, failure) }),
 	}
 	t.book = newBook(t)
 	t.records = borrowRecords()

@@ -137,7 +137,7 @@ func (l *Ledger) Peek(n int) []messages.Delivery {
 // Every later command is answered with ErrQueueClosed. Twice is harmless.
 func (l *Ledger) Close(now time.Time) (messagesDropped, lettersDropped int) {
 	l.advance(now)
-	if l.gone == messages.ErrQueueClosed {
+	if l.gone == closed {
 		return 0, 0
 	}
 	l.catchUp() // what was due to die is counted with the letters
@@ -158,6 +158,9 @@ func (l *Ledger) closed() (messagesDropped, lettersDropped int) {
 	if messagesDropped > 0 {
 		l.counters.more().Dropped += uint64(messagesDropped)
 	}
+	if lettersDropped > 0 {
+		l.counters.more().lettersDropped += uint64(lettersDropped)
+	}
 	for t := l.line.first; t != nil; t = l.line.first {
 		l.line.remove(t)
 	}
@@ -170,10 +173,10 @@ func (l *Ledger) closed() (messagesDropped, lettersDropped int) {
 	records := l.records
 	*l = Ledger{
 		source: l.source, config: l.config, start: l.start, seed: l.seed, journal: l.journal, folding: l.folding,
-		now: l.now, clock: l.clock, gone: messages.ErrQueueClosed, paused: l.paused, draining: l.draining,
+		now: l.now, clock: l.clock, gone: closed, paused: l.paused, draining: l.draining,
 		lastPut: l.lastPut, lastTag: l.lastTag, lastLetter: l.lastLetter,
-		counters: l.counters, lettersDropped: l.lettersDropped + uint64(lettersDropped),
-		effects: l.effects, work: atRest,
+		counters: l.counters,
+		effects:  l.effects, work: &atRest,
 	}
 	if len(records) > 0 {
 		l.wake()
@@ -186,7 +189,7 @@ func (l *Ledger) closed() (messagesDropped, lettersDropped int) {
 // (S3): what is there stays as it is and can be read. Close still works.
 func (l *Ledger) Quarantine() {
 	if l.gone == nil {
-		l.gone = messages.ErrQuarantined
+		l.gone = quarantined
 		l.behind = false
 	}
 }
@@ -201,14 +204,14 @@ func (l *Ledger) Trim() {
 	}
 	l.tags.trim(l.lastTag)
 	l.ended.trim()
-	if l.work != atRest {
+	if l.work != &atRest {
 		l.trimWork()
 	}
 	l.index.trim()
 }
 
 func (l *Ledger) trimWork() {
-	l.spare, l.rares = nil, nil
+	l.spare, l.rares, l.pages = nil, nil, nil
 	if len(l.records) == 0 {
 		l.records = nil
 	}

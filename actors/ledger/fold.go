@@ -207,7 +207,7 @@ func (l *Ledger) Dump() string {
 		return time.Duration(n).String()
 	}
 	p("queue %s/%d closed=%t paused=%t draining=%t", l.source.Queue, l.source.Incarnation,
-		l.gone == messages.ErrQueueClosed, l.paused, l.draining)
+		l.gone == closed, l.paused, l.draining)
 	p("last put=%d tag=%d letter=%d", l.lastPut, l.lastTag, l.lastLetter)
 	p("ready=%d delayed=%d leased=%d bytes=%d", l.readyN, l.delayedN, l.leasedN, l.bytes)
 	c := l.counters.all()

@@ -755,8 +755,12 @@ type real struct {
 }
 
 func newReal(config messages.QueueConfig, draw func(put, failure uint64) uint64) subject {
+	o := ledger.Options{Journal: true}
+	if draw != nil {
+		o.Draw = func(_ *messages.Source, put, failure uint64) uint64 { return draw(put, failure) }
+	}
 	return &real{
-		Ledger: ledger.New(theSource, &config, epoch, ledger.Options{Draw: draw, Journal: true}),
+		Ledger: ledger.New(theSource, &config, epoch, o),
 		config: config, draw: draw, folds: true,
 	}
 }

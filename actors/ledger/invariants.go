@@ -10,14 +10,18 @@ import (
 // it finds broken, or nil. It costs as much as there is in the queue; tests, fuzz
 // targets and the simulation call it after every command.
 func (l *Ledger) CheckInvariants() error {
-	if l.gone == messages.ErrQueueClosed {
+	if l.gone == closed {
 		return l.checkEquation(0, 0, 0)
 	}
-	if l.scratch == nil {
-		l.scratch = &scratch{place: make(map[*entry]string), seat: make(map[*Consumer]seatCount)}
+	room := l.scratch
+	if room == nil {
+		room = &scratch{place: make(map[*entry]string), seat: make(map[*Consumer]seatCount)}
+		if l.work != &atRest {
+			l.scratch = room
+		}
 	}
-	c := recount{l: l, scratch: l.scratch}
-	defer l.scratch.clear() // nothing gone stays reachable through it
+	c := recount{l: l, scratch: room}
+	defer room.clear() // nothing gone stays reachable through it
 	for _, check := range []func() error{
 		c.containers, c.index, c.leases, c.ages, c.consumers, c.letters, c.budget, c.time, c.spares, c.rest,
 	} {
@@ -239,7 +243,7 @@ func (l *Ledger) checkEquation(ready, delayed, leased int) error {
 	if k.Dead() != l.lastLetter {
 		return fmt.Errorf("10: %d deaths, the last letter is %d", k.Dead(), l.lastLetter)
 	}
-	if gone := uint64(l.letters.n) + k.RedrivenOut + k.Discarded + k.Trimmed + l.lettersDropped; gone != k.Dead() {
+	if gone := uint64(l.letters.n) + k.RedrivenOut + k.Discarded + k.Trimmed + l.counters.lettersDropped(); gone != k.Dead() {
 		return fmt.Errorf("10: %d deaths, %d letters are there or have gone", k.Dead(), gone)
 	}
 	return nil

@@ -9,9 +9,9 @@ import (
 
 // Options is what a ledger is given besides its configuration.
 type Options struct {
-	// Draw is the injected source of full jitter (SPEC R1): the same put number and
+	// Draw is the injected source of full jitter (SPEC R1): the same queue, put number and
 	// failure give the same number in one run. Nil: the bound itself is waited.
-	Draw func(put, failure uint64) uint64
+	Draw func(of *messages.Source, put, failure uint64) uint64
 	// Journal keeps a [Record] of every durable change until [Ledger.TakeRecords].
 	// Off costs nothing.
 	Journal bool
@@ -53,21 +53,20 @@ type Options struct {
 //  11. The retry budget's line is empty or the budget has no room (R9).
 //  12. Nothing is in the work that ledgers at rest share.
 type Ledger struct {
-	source  *messages.Source
-	config  *messages.QueueConfig // shared, never written
-	start   time.Time
-	draw    func(put, failure uint64) uint64
-	seed    maphash.Seed
-	journal bool
-	folding bool // records decide, nothing else does
-
-	latest  time.Time // given last
-	settled bool      // all that was due by now is done
+	source *messages.Source
+	config *messages.QueueConfig // shared, never written
+	start  time.Time
+	draw   func(of *messages.Source, put, failure uint64) uint64
+	seed   maphash.Seed
+	latest time.Time // given last
 
 	now   int64 // latest time seen
 	clock int64 // instant of what is being done: that of the event while settling, else now
 
-	gone       error // why no command is taken: ErrQueueClosed, ErrQuarantined; nil while in service
+	gone       *error // why no command is taken: closed or quarantined; nil while in service
+	journal    bool
+	folding    bool // records decide, nothing else does
+	settled    bool // all that was due by now is done
 	paused     bool
 	draining   bool
 	behind     bool
@@ -79,7 +78,6 @@ type Ledger struct {
 	readyN, delayedN, leasedN int
 	bytes                     int64
 	counters                  counters
-	lettersDropped            uint64 // at Close
 
 	// What every message passes is here; what few pass is in work, one step further.
 	age    ageList
@@ -91,7 +89,6 @@ type Ledger struct {
 
 	effects []Effect
 	filled  *filled
-	scratch *scratch // of CheckInvariants
 	*work
 }
 
@@ -114,18 +111,20 @@ type work struct {
 	seats  seats
 
 	letters letters
-	rares   []*rare // spares
+	rares   []*rare // spare
+	pages   []*page // likewise, of tags
 	records []Record
+	scratch *scratch // of CheckInvariants
 }
 
 // atRest is the work of all ledgers that have none, so that nobody has to ask whether
 // there is any before looking into it. It is never written to: what begins something
 // calls wake first, and all else finds nothing here that it could change.
-var atRest = &work{lifetimes: heap{ttl: true}}
+var atRest = work{lifetimes: heap{ttl: true}}
 
 // wake is called before the first message comes in or somebody waits for one.
 func (l *Ledger) wake() {
-	if l.work == atRest {
+	if l.work == &atRest {
 		l.work = &work{lifetimes: heap{ttl: true}}
 	}
 }
@@ -133,7 +132,7 @@ func (l *Ledger) wake() {
 // rest lets go of the work when nothing would be lost with it.
 func (l *Ledger) rest() {
 	if l.total() == 0 && l.work.empty() {
-		l.work = atRest
+		l.work = &atRest
 	}
 }
 
@@ -150,7 +149,7 @@ func (w *work) empty() bool {
 func New(source *messages.Source, config *messages.QueueConfig, start time.Time, o Options) *Ledger {
 	return &Ledger{
 		source: source, config: config, start: start, draw: o.Draw, journal: o.Journal,
-		seed: maphash.MakeSeed(), work: atRest,
+		seed: maphash.MakeSeed(), work: &atRest,
 	}
 }
 
@@ -187,6 +186,10 @@ func (i *instant) of(l *Ledger, at int64) time.Time {
 	return i.t
 }
 
+// closed and quarantined are what a ledger's gone points to: half as large as an error,
+// for there is one in each queue.
+var closed, quarantined = &messages.ErrQueueClosed, &messages.ErrQuarantined
+
 // total is how many messages MaxMessages counts.
 func (l *Ledger) total() int { return l.readyN + l.delayedN + l.leasedN }
 
@@ -195,5 +198,5 @@ func (l *Ledger) refuse(op string) error {
 	if l.gone == nil {
 		return nil
 	}
-	return &messages.QueueStateError{Op: op, Queue: l.source.Queue, Reason: l.gone}
+	return &messages.QueueStateError{Op: op, Queue: l.source.Queue, Reason: *l.gone}
 }

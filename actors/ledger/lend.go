@@ -102,7 +102,7 @@ func (l *Ledger) lend(e *entry, t *taker) {
 	// stage first, and reading it back at once, in larger pieces, stalls the processor
 	// for longer than all the rest of the copy takes.
 	l.lastTag++
-	l.tags.issue(l.lastTag, e)
+	l.tags.issue(l.lastTag, e, &l.pages)
 	le.tag, le.deadline, le.handed = l.lastTag, deadline, l.clock
 	le.timeout, le.expires, le.holder = timeout, expires, l.holderOf(t)
 	le.where, le.flags = unarmed, 0
@@ -184,7 +184,7 @@ func (l *Ledger) endLease(e *entry, how messages.LeaseEnd) (tag uint64, expires 
 	if le.has(noTimeout) {
 		l.unkeep(e)
 	}
-	l.tags.end(tag, l.lastTag)
+	l.tags.end(tag, l.lastTag, &l.pages)
 	l.ended.add(tag, how)
 	l.leasedN--
 	if c := le.holder.consumer; c != nil {

@@ -109,7 +109,7 @@ func (l *Ledger) put(now time.Time, p *Put, letter uint64) (PutResult, error) {
 	}
 	switch {
 	case l.gone != nil:
-		return l.refusePut(p, l.gone)
+		return l.refusePut(p, *l.gone)
 	case l.draining:
 		return l.refusePut(p, messages.ErrDraining)
 	}

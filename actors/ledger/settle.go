@@ -335,5 +335,5 @@ func (l *Ledger) backoff(e *entry) int64 {
 	if l.config.NoJitter || l.draw == nil || bound == 0 {
 		return bound
 	}
-	return int64(messages.FullJitter(time.Duration(bound), l.draw(e.number, uint64(e.attempt))))
+	return int64(messages.FullJitter(time.Duration(bound), l.draw(l.source, e.number, uint64(e.attempt))))
 }

@@ -15,7 +15,7 @@ func (l *Ledger) Stats(now time.Time) messages.QueueStats {
 		Ready: l.readyN, Delayed: l.delayedN, Leased: l.leasedN,
 		DeadLetters: l.letters.n, Consumers: len(l.seats.byTag),
 		Bytes: l.bytes, DeadLetterBytes: l.letters.bytes,
-		Paused: l.paused, Draining: l.draining, Quarantined: l.gone == messages.ErrQuarantined,
+		Paused: l.paused, Draining: l.draining, Quarantined: l.gone == quarantined,
 		Counters: l.counters.all(),
 	}
 	if oldest := l.age.first; oldest != nil {
@@ -28,22 +28,34 @@ func (l *Ledger) Stats(now time.Time) messages.QueueStats {
 // every message moves are here, and the rest is made when the first of them moves.
 type counters struct {
 	Puts, Deliveries, Acks uint64
-	rest                   *messages.Counters // nil: all zero
+	rest                   *moreCounters // nil: all zero
+}
+
+type moreCounters struct {
+	messages.Counters
+	lettersDropped uint64 // at Close
 }
 
 // more are the counters besides those three, to be counted up.
-func (c *counters) more() *messages.Counters {
+func (c *counters) more() *moreCounters {
 	if c.rest == nil {
-		c.rest = new(messages.Counters)
+		c.rest = new(moreCounters)
 	}
 	return c.rest
+}
+
+func (c *counters) lettersDropped() uint64 {
+	if c.rest == nil {
+		return 0
+	}
+	return c.rest.lettersDropped
 }
 
 // all are the counters as they stand.
 func (c *counters) all() messages.Counters {
 	var k messages.Counters
 	if c.rest != nil {
-		k = *c.rest
+		k = c.rest.Counters
 	}
 	k.Puts, k.Deliveries, k.Acks = c.Puts, c.Deliveries, c.Acks
 	return k

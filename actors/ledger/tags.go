@@ -11,7 +11,6 @@ type tags struct {
 	// on it, and need no map.
 	recent   *page
 	recentNo uint64
-	spare    []*page
 }
 
 const (
@@ -43,14 +42,14 @@ func (t *tags) get(tag uint64) *entry {
 	return nil
 }
 
-// issue gives e the next tag, which is this.
-func (t *tags) issue(tag uint64, e *entry) {
+// issue gives e the next tag, which is this; spare are pages to be used again.
+func (t *tags) issue(tag uint64, e *entry, spare *[]*page) {
 	no := tag / pageTags
 	p := t.page(no)
 	if p == nil {
-		if n := len(t.spare); n > 0 {
-			p = t.spare[n-1]
-			t.spare = t.spare[:n-1]
+		if n := len(*spare); n > 0 {
+			p = (*spare)[n-1]
+			*spare = (*spare)[:n-1]
 		} else {
 			p = new(page)
 		}
@@ -61,7 +60,7 @@ func (t *tags) issue(tag uint64, e *entry) {
 		t.recent, t.recentNo = p, no
 		// The page before was kept while it was the current one.
 		if before := t.pages[no-1]; before != nil && before.live == 0 {
-			t.drop(no-1, before)
+			t.drop(no-1, before, spare)
 		}
 	}
 	p.entry[tag%pageTags] = e
@@ -69,23 +68,23 @@ func (t *tags) issue(tag uint64, e *entry) {
 }
 
 // end forgets a tag whose lease is over; last is the one given out last.
-func (t *tags) end(tag, last uint64) {
+func (t *tags) end(tag, last uint64, spare *[]*page) {
 	no := tag / pageTags
 	p := t.page(no)
 	p.entry[tag%pageTags] = nil
 	p.live--
 	if p.live == 0 && no != last/pageTags {
-		t.drop(no, p)
+		t.drop(no, p, spare)
 	}
 }
 
-func (t *tags) drop(no uint64, p *page) {
+func (t *tags) drop(no uint64, p *page, spare *[]*page) {
 	delete(t.pages, no)
 	if t.recent == p {
 		t.recent = nil
 	}
-	if len(t.spare) < pageSparesMax {
-		t.spare = append(t.spare, p)
+	if len(*spare) < pageSparesMax {
+		*spare = append(*spare, p)
 	}
 }
 
@@ -110,10 +109,8 @@ func (t *tags) appendTo(out []*entry) []*entry {
 	return out
 }
 
-// trim gives spare pages back, the current one, that of the last tag, too when it is
-// empty.
+// trim gives the current page, that of the last tag, back when it is empty.
 func (t *tags) trim(last uint64) {
-	t.spare = nil
 	if p := t.pages[last/pageTags]; p != nil && p.live == 0 {
 		delete(t.pages, last/pageTags)
 		t.recent = nil

@@ -17,11 +17,17 @@ import (
 // Its methods may be called from any goroutine.
 type Address struct {
 	system  *System
-	spec    Spec
 	pid     *actor.PID
+	newOne  func() Actor // Spec.New and OnPanic
+	onPanic func(reason any, stack []byte, msg any)
 	run     func() // activate, bound once: a method value made at each wake-up would allocate
 	mailbox mailbox
 	ended   atomic.Bool
+
+	nameBytes int32 // the end of the path
+	blocking  bool
+	userCode  bool
+
 	awaited *awaited // under mailbox.mu; nil: nobody waits for the end
 
 	// What follows belongs to the actor's turns.
@@ -29,8 +35,8 @@ type Address struct {
 	restarts int32 // -1 before the first instance
 	context  Context
 	actor    Actor
-	ender    TurnEnder // actor as a TurnEnder, or nil
-	children map[string]*Address
+	ender    TurnEnder               // actor as a TurnEnder, or nil
+	children map[*actor.PID]*Address // by their own PID, not a copy
 }
 
 // awaited is who waits for an actor's end.
@@ -43,7 +49,10 @@ func newAddress(s *System, spec Spec) *Address {
 	if spec.Name == "" || spec.New == nil {
 		panic(fmt.Sprintf("actorkit: a Spec needs a Name and New: %+v", spec))
 	}
-	a := &Address{system: s, spec: spec, restarts: -1}
+	a := &Address{
+		system: s, newOne: spec.New, onPanic: spec.OnPanic, blocking: spec.Blocking, userCode: spec.UserCode,
+		nameBytes: int32(len(spec.Name)), restarts: -1,
+	}
 	a.run = a.activate
 	a.context.self = a
 	a.mailbox.init(a)
@@ -55,7 +64,7 @@ func newAddress(s *System, spec Spec) *Address {
 func (a *Address) PID() *actor.PID { return a.pid }
 
 // Name returns the name the actor was spawned under; its path is PID().Id.
-func (a *Address) Name() string { return a.spec.Name }
+func (a *Address) Name() string { return a.pid.Id[len(a.pid.Id)-int(a.nameBytes):] }
 
 // Send posts a message. After the actor's end a message that is a
 // messages.Failer is failed at once with a [*StoppedError]; others are dropped.
@@ -66,7 +75,7 @@ func (a *Address) Send(msg any) { a.mailbox.PostUserMessage(msg) }
 // Blocking, one turn runs on the caller's goroutine, which spares two switches.
 // What came in meanwhile is then scheduled.
 func (a *Address) Call(msg any) {
-	if a.spec.UserCode || a.spec.Blocking || !a.system.callerRuns || !a.mailbox.claim(msg) {
+	if a.userCode || a.blocking || !a.system.callerRuns || !a.mailbox.claim(msg) {
 		a.mailbox.PostUserMessage(msg)
 		return
 	}
@@ -138,7 +147,7 @@ func (a *Address) schedule() {
 		n.ScheduleNamed(a.String(), a.run)
 		return
 	}
-	if a.system.schedule(a.spec.Blocking, a.run) {
+	if a.system.schedule(a.blocking, a.run) {
 		return
 	}
 	for _, left := range a.mailbox.shut() {
@@ -230,9 +239,12 @@ func (a *Address) systemTurn(msg any) {
 			a.refuse(left)
 		}
 	}
-	a.mailbox.invoker.InvokeSystemMessage(msg)
+	a.invoker().InvokeSystemMessage(msg)
 	finished = true
 }
+
+// invoker is the other face of protoactor's context.
+func (a *Address) invoker() actor.MessageInvoker { return a.context.actor.(actor.MessageInvoker) }
 
 // crashed is what a turn that did not finish comes to: the culprit's caller is
 // answered, and the actor suspended until its supervisor has decided. A nil reason
@@ -253,7 +265,7 @@ func (a *Address) crashed(reason any) {
 	if msg != nil && !answered {
 		a.fail(msg, sender, &CrashError{Actor: a.pid.Id, Reason: reason})
 	}
-	a.mailbox.invoker.EscalateFailure(reason, msg)
+	a.invoker().EscalateFailure(reason, msg)
 	if goexit {
 		a.schedule()
 	}
@@ -262,11 +274,11 @@ func (a *Address) crashed(reason any) {
 // report tells OnPanic. That is the embedder's code, and its own panic must not
 // take the process down from inside a deferred call.
 func (a *Address) report(reason, msg any) {
-	if a.spec.OnPanic == nil {
+	if a.onPanic == nil {
 		return
 	}
 	defer func() { _ = recover() }()
-	a.spec.OnPanic(reason, debug.Stack(), msg)
+	a.onPanic(reason, debug.Stack(), msg)
 }
 
 // guarded runs a hook whose panic is reported but is no crash.

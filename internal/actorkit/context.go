@@ -109,9 +109,9 @@ func (c *Context) Spawn(spec Spec) (*Address, error) {
 		return nil, &SpawnError{Name: spec.Name, Reason: err}
 	}
 	if c.self.children == nil {
-		c.self.children = make(map[string]*Address)
+		c.self.children = make(map[*actor.PID]*Address)
 	}
-	c.self.children[pid.Id] = child
+	c.self.children[pid] = child
 	return child, nil
 }
 
@@ -135,7 +135,7 @@ func (c *Context) StopChild(child *Address) {
 func (c *Context) Children() int { return len(c.self.children) }
 
 func (c *Context) isChild(child *Address) bool {
-	return child != nil && child.pid != nil && c.self.children[child.pid.Id] == child
+	return child != nil && child.pid != nil && c.self.children[child.pid] == child
 }
 
 // StopSelf ends the actor after this message. What waits behind it is failed.

@@ -35,19 +35,18 @@ type mailbox struct {
 	mu        sync.Mutex
 	posted    []any
 	system    []any
-	sysCursor int
-	taken     int  // messages in the activation's hands, as of its last take
-	busy      bool // true from the start, until Start: nothing runs before the actor is wired up
-	suspended bool // crashed or restarting: user messages wait
-	refusing  bool // stopping or stopped: user messages are failed
+	sysCursor int32
+	taken     int32 // messages in the activation's hands, as of its last take
+	busy      bool  // true from the start, until Start: nothing runs before the actor is wired up
+	suspended bool  // crashed or restarting: user messages wait
+	refusing  bool  // stopping or stopped: user messages are failed
 
 	// systemWaiting is len(system)-sysCursor, readable without mu: a turn looks at
 	// it before every message, else a stop would wait behind 256 handlers.
 	systemWaiting atomic.Int32
 
-	batch   []any
-	cursor  int
-	invoker actor.MessageInvoker
+	batch  []any
+	cursor int
 
 	inline [2][inlineMessages]any
 }
@@ -60,11 +59,9 @@ func (m *mailbox) init(owner *Address) {
 	m.posted, m.batch = m.inline[0][:0], m.inline[1][:0]
 }
 
-// RegisterHandlers implements [actor.Mailbox]. The dispatcher is ours, and asked
-// directly.
-func (m *mailbox) RegisterHandlers(invoker actor.MessageInvoker, _ actor.Dispatcher) {
-	m.invoker = invoker
-}
+// RegisterHandlers implements [actor.Mailbox]. The invoker is the context, which the
+// address has, and the dispatcher ours, and asked directly.
+func (m *mailbox) RegisterHandlers(actor.MessageInvoker, actor.Dispatcher) {}
 
 // Start implements [actor.Mailbox]. Until now nothing was scheduled: an actor is
 // in the registry before it is wired up, and whoever knows its name may have
@@ -79,7 +76,7 @@ func (m *mailbox) Start() {
 func (m *mailbox) UserMessageCount() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return len(m.posted) + m.taken
+	return len(m.posted) + int(m.taken)
 }
 
 // PostUserMessage implements [actor.Mailbox].
@@ -153,7 +150,7 @@ const (
 // lock that senders look at busy with.
 func (m *mailbox) take() (job, any) {
 	m.mu.Lock()
-	for m.sysCursor < len(m.system) {
+	for int(m.sysCursor) < len(m.system) {
 		msg := m.system[m.sysCursor]
 		m.system[m.sysCursor] = nil
 		m.sysCursor++
@@ -161,7 +158,7 @@ func (m *mailbox) take() (job, any) {
 		if w := m.owner.system.watcher; w != nil {
 			w.Taken(m.owner, true)
 		}
-		if m.sysCursor == len(m.system) {
+		if int(m.sysCursor) == len(m.system) {
 			m.system, m.sysCursor = nil, 0 // they are rare, most actors get one and no more
 		}
 		switch msg.(type) {
@@ -192,7 +189,7 @@ func (m *mailbox) take() (job, any) {
 			m.cursor = 0
 		}
 		if m.cursor < len(m.batch) {
-			m.taken = len(m.batch) - m.cursor
+			m.taken = int32(len(m.batch) - m.cursor)
 			m.mu.Unlock()
 			return userBatch, nil
 		}
@@ -235,7 +232,7 @@ func (m *mailbox) handOver() {
 
 // release is called with mu held by whoever holds busy, and gives both back.
 func (m *mailbox) release() {
-	more := m.sysCursor < len(m.system) ||
+	more := int(m.sysCursor) < len(m.system) ||
 		!m.suspended && (len(m.posted) > 0 || m.cursor < len(m.batch))
 	if !more {
 		m.settle()
@@ -251,7 +248,7 @@ func (m *mailbox) release() {
 // burst go back: a mailbox that wakes for every message keeps its inline room and
 // allocates nothing.
 func (m *mailbox) settle() {
-	m.taken = len(m.batch) - m.cursor // more than 0 only while suspended
+	m.taken = int32(len(m.batch) - m.cursor) // more than 0 only while suspended
 	if m.taken > 0 || len(m.posted) > 0 {
 		return
 	}

@@ -28,8 +28,6 @@ func (s *System) props() *actor.Props {
 		actor.WithOnInit(func(c actor.Context) {
 			a := (*Address)(c.Actor().(*shell))
 			a.pid, a.context.actor = c.Self(), c
-			// One string for the two; the spawner's is let go.
-			a.spec.Name = a.pid.Id[len(a.pid.Id)-len(a.spec.Name):]
 		}))
 }
 
@@ -85,7 +83,7 @@ func (b *births) mailbox() actor.Mailbox {
 
 // incarnate makes the instance for the spawn or for a restart.
 func (a *Address) incarnate() {
-	instance := a.spec.New()
+	instance := a.newOne()
 	a.actor = instance
 	a.ender, _ = instance.(TurnEnder)
 	a.restarts++
@@ -120,9 +118,9 @@ func (a *Address) started() {
 // terminated also comes twice, to a parent that watches its child: the second one
 // finds no child.
 func (a *Address) terminated(who *actor.PID) {
-	child, isChild := a.children[who.Id]
+	child, isChild := a.children[who]
 	if isChild {
-		delete(a.children, who.Id)
+		delete(a.children, who)
 	}
 	tell := func() {
 		if !isChild {
@@ -158,7 +156,7 @@ func (a *Address) endTurn() {
 // the parent's turn.
 func (s *shell) HandleFailure(_ *actor.ActorSystem, _ actor.Supervisor, pid *actor.PID, _ *actor.RestartStatistics, reason, msg any) {
 	a := (*Address)(s)
-	child, ok := a.children[pid.Id]
+	child, ok := a.children[pid]
 	if !ok || a.mailbox.refuses() {
 		return // stopping, and its children with it
 	}
