@@ -6,7 +6,8 @@ import "hash/maphash"
 //
 // Open addressing with linear probing, the hash kept in the slot so that a miss
 // touches no entry, and deletion by shifting back so that no tombstone ever makes
-// a probe longer. It doubles at three quarters and halves at a sixteenth: a resize
+// a probe longer. It doubles at thirteen sixteenths, so that no id ever takes more than
+// 40 bytes of it and a ready message stays below 200, and halves at a sixteenth: a resize
 // costs as much as the operations since the last one, and the memory of a spike
 // comes back by itself. A small one is left as it is until trim, else a queue that
 // fills and empties batch by batch would resize with each. Ids the broker made are
@@ -28,6 +29,7 @@ func (s *indexSlot) empty() bool { return s.hash == 0 }
 const (
 	indexSlotsMin  = 16
 	indexSlotsKept = 4096 // 64 KiB
+	indexFull      = 13   // sixteenths
 )
 
 // Hash is what the index knows an id by. It is keyed by the ledger's own seed:
@@ -59,7 +61,7 @@ func (x *index) find(hash uint32, id string, claims *claims) *indexSlot {
 
 // add puts in a slot whose id is known to be absent.
 func (x *index) add(s indexSlot) {
-	if (x.used+1)*4 > len(x.slots)*3 {
+	if (x.used+1)*16 > len(x.slots)*indexFull {
 		x.resize(max(indexSlotsMin, len(x.slots)*2))
 	}
 	x.used++
@@ -120,7 +122,7 @@ func (x *index) trim() {
 		return
 	}
 	size := indexSlotsMin
-	for x.used*4 > size*3 {
+	for x.used*16 > size*indexFull {
 		size *= 2
 	}
 	if size < len(x.slots) {
