@@ -2,6 +2,7 @@ package actors_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -66,6 +67,66 @@ func TestK2_ExpiryInsideABubble(t *testing.T) {
 		time.Sleep(5*time.Second + 1)
 		synctest.Wait()
 		assert.EqualValues(t, 1, stats(t, b, "jobs").DeadBy[postroom.MaxAttempts], "by itself, at its instant")
+	})
+}
+
+// Between two slices of what fell due at one instant the queue has nothing to do: it
+// answers, and lets others have its processor. Time stands still in here until nobody
+// is busy, so it would not pass if the queue went on by itself.
+func TestQ10_ManyLeasesThatEndTogetherAreSettledWithPauses(t *testing.T) {
+	const many = 16 * 1024
+	inBubble(t, func(t *testing.T, b *postroom.Broker) {
+		declare(t, b, "jobs", postroom.QueueConfig{AckTimeout: 10 * time.Second, NoJitter: true})
+		declare(t, b, "other", postroom.QueueConfig{})
+		for range many / 256 {
+			results, err := b.PutBatch(ctx, "jobs", make([]postroom.Envelope, 256))
+			require.NoError(t, err)
+			for _, r := range results {
+				require.NoError(t, r.Err)
+			}
+		}
+		for range many {
+			_, err := b.Get(ctx, "jobs", postroom.GetConfig{NoWait: true})
+			require.NoError(t, err)
+		}
+		time.Sleep(10*time.Second + 50*time.Microsecond)
+		f := stats(t, b, "jobs")
+		assert.NotZero(t, f.Expiries, "%d are leased", f.Leased)
+		assert.NotZero(t, f.Leased, "%d ran out in one turn", f.Expiries)
+		assert.Equal(t, f.Leased, stats(t, b, "jobs").Leased, "who looks does not settle")
+		put(t, b, "other", "a")
+		for looks := 0; stats(t, b, "jobs").Leased > 0; looks++ {
+			require.Less(t, looks, many/1024, "slices")
+			time.Sleep(20 * time.Microsecond)
+		}
+		f = stats(t, b, "jobs")
+		assert.Equal(t, []int{many, many}, []int{f.Ready, int(f.Expiries)}, "ready and expiries")
+	})
+}
+
+// The timer was set for the last of them, for nothing but its own memory wants them
+// gone. Behind, the queue hands nothing over, so it must not wait so long.
+func TestQ10_ManyIdsFreeAtOnceHoldNobodyUp(t *testing.T) {
+	const many = 16 * 1024
+	inBubble(t, func(t *testing.T, b *postroom.Broker) {
+		declare(t, b, "jobs", postroom.QueueConfig{DedupWindow: time.Minute, DedupLimit: 2 * many})
+		for i := range many {
+			put(t, b, "jobs", fmt.Sprint(i))
+		}
+		_, err := b.Purge(ctx, "jobs")
+		require.NoError(t, err)
+		time.Sleep(30 * time.Second)
+		put(t, b, "jobs", "late")
+		_, err = b.Purge(ctx, "jobs")
+		require.NoError(t, err)
+		_, err = b.Put(ctx, "jobs", postroom.Envelope{Body: []byte("soon"), Delay: 10 * time.Second})
+		require.NoError(t, err)
+		time.Sleep(30 * time.Second) // the window of all but the late one is over
+		began := time.Now()
+		d, err := b.Get(ctx, "jobs", postroom.GetConfig{})
+		require.NoError(t, err)
+		assert.Equal(t, "soon", string(d.Body))
+		assert.Less(t, time.Since(began), time.Second)
 	})
 }
 

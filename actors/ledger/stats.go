@@ -7,9 +7,13 @@ import (
 )
 
 // Stats counts the queue as it is now; every figure equals a recount (SPEC B3). It
-// settles what is due like any other command, at most a slice.
+// settles what is due like any other command, but not while the ledger is Behind: who
+// looks often to see it catch up would do that work on his own time, and leave the
+// timer's turns none of their pauses (Q10).
 func (l *Ledger) Stats(now time.Time) messages.QueueStats {
-	l.advance(now)
+	if !l.behind {
+		l.advance(now)
+	}
 	s := messages.QueueStats{
 		Queue: l.source.Queue, Incarnation: l.source.Incarnation,
 		Ready: l.readyN, Delayed: l.delayedN, Leased: l.leasedN,
