@@ -8,9 +8,20 @@ import (
 // CheckInvariants says which of the invariants listed at [Trie] is broken, or nil.
 // It visits everything; it is for tests, fuzzing and the simulation.
 func (t *Trie[T]) CheckInvariants() error {
-	pairs, nodes := 0, 0
-	err := t.root.walk(nil, func(n *node[T], path []string) error {
+	literals, err := t.edges.check()
+	if err != nil {
+		return err
+	}
+	pairs, nodes, edges := 0, 0, 0
+	err = t.root.walk(nil, literals, func(n *node[T], path []string) error {
 		pattern := strings.Join(path, ".")
+		edges += len(literals[n])
+		if int(n.literals) != len(literals[n]) {
+			return fmt.Errorf("node %q counts %d literal children and has %d", pattern, n.literals, len(literals[n]))
+		}
+		if n.several != (len(n.bindings) > 1) || (n.member == nil) != (len(n.bindings) == 0) || n.member != nil && n.member != n.bindings[0].member {
+			return fmt.Errorf("node %q does not know what its %d bindings begin with", pattern, len(n.bindings))
+		}
 		if n != &t.root {
 			nodes++
 			if n.isBare() {
@@ -55,6 +66,8 @@ func (t *Trie[T]) CheckInvariants() error {
 		return fmt.Errorf("%d bindings in the nodes, %d in the members, %d counted", pairs, ofMembers, t.pairs)
 	case nodes != t.nodes:
 		return fmt.Errorf("%d nodes, %d counted", nodes, t.nodes)
+	case edges != t.edges.n:
+		return fmt.Errorf("%d literal edges are reached, %d counted", edges, t.edges.n)
 	case !t.isScratchClear():
 		return fmt.Errorf("scratch still holds pointers")
 	}
@@ -79,17 +92,38 @@ func (t *Trie[T]) isScratchClear() bool {
 	return true
 }
 
-// walk visits n and everything below it, each with its path from the root.
-func (n *node[T]) walk(path []string, visit func(*node[T], []string) error) error {
+// check says what is wrong with the table, and returns the children by parent.
+func (e *edges[T]) check() (map[*node[T]][]*node[T], error) {
+	n, byParent := 0, map[*node[T]][]*node[T]{}
+	for _, s := range e.slots {
+		if s.child == nil {
+			continue
+		}
+		n++
+		byParent[s.child.parent] = append(byParent[s.child.parent], s.child)
+		if e.find(s.child.parent, s.child.word) != s.child {
+			return nil, fmt.Errorf("the child %q is not found under its parent", s.child.word)
+		}
+	}
+	slots := len(e.slots)
+	if n != e.n || 8*n > 7*slots || (n == 0) != (slots == 0) || slots > slotsMin && 8*n < slots || slots&(slots-1) != 0 {
+		return nil, fmt.Errorf("%d edges, %d counted, in %d slots", n, e.n, slots)
+	}
+	return byParent, nil
+}
+
+// walk visits n and everything below it, each with its path from the root. literals
+// are the literal children by parent.
+func (n *node[T]) walk(path []string, literals map[*node[T]][]*node[T], visit func(*node[T], []string) error) error {
 	if err := visit(n, path); err != nil {
 		return err
 	}
 	step := func(word string, child *node[T]) error {
 		below := append(path[:len(path):len(path)], word)
-		if child.parent != n || child.word != word || child.isHash != (word == anyWords) {
+		if child.parent != n || child.word != word || !child.hangsBy(word) || child.isHash != (word == anyWords) {
 			return fmt.Errorf("node %q does not know where it hangs", strings.Join(below, "."))
 		}
-		return child.walk(below, visit)
+		return child.walk(below, literals, visit)
 	}
 	if n.star != nil {
 		if err := step(oneWord, n.star); err != nil {
@@ -101,11 +135,11 @@ func (n *node[T]) walk(path []string, visit func(*node[T], []string) error) erro
 			return err
 		}
 	}
-	for word, child := range n.childByWord {
-		if word == oneWord || word == anyWords {
-			return fmt.Errorf("%q hangs among the literal words", word)
+	for _, child := range literals[n] {
+		if child.word == oneWord || child.word == anyWords {
+			return fmt.Errorf("%q hangs among the literal words", child.word)
 		}
-		if err := step(word, child); err != nil {
+		if err := step(child.word, child); err != nil {
 			return err
 		}
 	}

@@ -110,9 +110,9 @@ func (p *pair) check() {
 }
 
 // Few words, so that patterns meet often; among them those of which one is the
-// beginning of another, and the empty one.
+// beginning of another, the empty one, and both sides of what a node has room for.
 var (
-	drawWord    = rapid.SampledFrom([]string{"a", "b", "ab", "A", ""})
+	drawWord    = rapid.SampledFrom([]string{"a", "b", "ab", "A", "", "thirteen-long", "thirteen-long-and", "thirteen-long-or"})
 	drawPattern = drawWords(rapid.OneOf(drawWord, rapid.SampledFrom([]string{"*", "#"})), 6)
 	drawTopic   = drawWords(rapid.OneOf(drawWord, drawWord, rapid.SampledFrom([]string{"*", "#"})), 8)
 	drawValue   = rapid.IntRange(0, 4)

@@ -278,10 +278,42 @@ func TestT8_RemovingFreesTheNodes(t *testing.T) {
 				t.Errorf("%d nodes and %d pairs left, want %d and 1", trie.nodes, trie.Len(), before)
 			}
 			trie.RemoveValue(-1)
-			if r := &trie.root; !r.isBare() || r.childByWord != nil || trie.memberByValue != nil || trie.nodes != 0 {
+			if r := &trie.root; !r.isBare() || trie.edges.slots != nil || trie.memberByValue != nil || trie.nodes != 0 {
 				t.Error("an emptied trie still holds something")
 			}
 		})
+	}
+}
+
+// Nodes are numbered with 32 bits, so that two may have one number when very many came
+// and went. Then their edges have one hash as well.
+func TestT1_TwoNodesOfOneNumberKeepTheirChildrenApart(t *testing.T) {
+	var trie Trie[string]
+	trie.Add("x.a", "q")
+	trie.lastNode = 0
+	trie.Add("y.a", "r")
+	trie.lastNode = 0
+	trie.Add("z.b", "s")
+	check(t, &trie)
+	for topic, want := range map[string][]string{"x.a": {"q"}, "y.a": {"r"}, "z.a": nil, "z.b": {"s"}} {
+		if got := trie.Match(topic, nil); !slices.Equal(got, want) {
+			t.Errorf("Match(%q) = %q, want %q", topic, got, want)
+		}
+	}
+	for _, p := range []string{"x.a", "z.b", "y.a"} {
+		trie.Remove(p, map[string]string{"x.a": "q", "y.a": "r", "z.b": "s"}[p])
+		check(t, &trie)
+	}
+}
+
+// What Match reads of a node is to lie on one line of the processor's cache.
+func TestT8_ANodeIsTwoLinesOfWhichMatchReadsOne(t *testing.T) {
+	if unsafe.Sizeof(uintptr(0)) != 8 {
+		t.Skip("the lines are those of 64-bit processors")
+	}
+	var n node[int]
+	if size, first := unsafe.Sizeof(n), unsafe.Offsetof(n.word); size != 128 || first != 64 {
+		t.Errorf("a node has %d bytes and its first part %d, want 128 and 64", size, first)
 	}
 }
 
@@ -375,8 +407,8 @@ func TestTheTrieKeepsNoPieceOfACallersBuffer(t *testing.T) {
 			t.Error("the kept pattern is a piece of the caller's megabyte")
 		}
 	}
-	for w := range trie.root.childByWord {
-		if unsafe.StringData(w) == unsafe.StringData(buffer[1<<20:]) {
+	for _, s := range trie.edges.slots {
+		if s.child != nil && unsafe.StringData(s.child.word) == unsafe.StringData(buffer[1<<20:]) {
 			t.Error("the kept word is a piece of the caller's megabyte")
 		}
 	}
