@@ -126,6 +126,19 @@ type publication struct {
 	duplicate   atomic.Int32
 	refused     atomic.Int32
 	drops       *atomic.Uint64
+	copies      [1]Copy // most publications reach one queue: theirs costs no allocation of its own
+}
+
+// copiesFor returns one copy of of for each of n queues.
+func (p *publication) copiesFor(n int, of *Copy) []Copy {
+	copies := p.copies[:]
+	if n != len(copies) {
+		copies = make([]Copy, n)
+	}
+	for i := range copies {
+		copies[i] = *of
+	}
+	return copies
 }
 
 // Accept says that the queue took the copy, or had its id already.

@@ -162,9 +162,9 @@ func (r *TopicRouter) announce(c *actorkit.Context, m *Announce) {
 	m.done()
 }
 
-// route sends a publication to every match; of is what each queue gets. The queues' count starts at one, for the router
-// itself, so that a quick queue cannot answer the publisher before the last copy
-// has left.
+// route sends a publication to every match; of is what each queue gets. The queues'
+// count starts at one, for the router itself, so that a quick queue cannot answer the
+// publisher before the last copy has left.
 func (r *TopicRouter) route(c *actorkit.Context, of Copy) {
 	e, pub := of.Envelope, of.pub
 	r.subMatch = r.subscribers.Match(e.Topic, r.subMatch[:0])
@@ -180,13 +180,13 @@ func (r *TopicRouter) route(c *actorkit.Context, of Copy) {
 	}
 	if len(r.qMatch) > 0 {
 		of.Details = e.Split()
-		for _, q := range r.qMatch {
+		copies := pub.copiesFor(len(r.qMatch), &of)
+		for i, q := range r.qMatch {
 			if slices.ContainsFunc(of.History, func(d messages.Death) bool { return d.Queue == q.queue }) {
 				continue // it died there before (R7)
 			}
-			copy := of
 			pub.waiting.Add(1)
-			q.to.Send(&copy)
+			q.to.Send(&copies[i])
 		}
 	}
 	clear(r.subMatch)
