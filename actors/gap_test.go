@@ -231,3 +231,34 @@ func TestA3_FlushWaitsForWhatWasSentBefore(t *testing.T) {
 		assert.NoError(t, w.Flush(t.Context(), b.runtime))
 	})
 }
+
+// A timer event finds the queue empty in the very turn that has lent its last message,
+// which somebody has acked by its tag before it was on its way. The delivery reaches its
+// consumer all the same, whose credit would else be spent for ever (SPEC C5).
+func TestC5_ATimerEventKeepsADeliveryThatItsTurnHasYetToSend(t *testing.T) {
+	var hold chan struct{}
+	probe := func(point string) {
+		if point == "queue jobs before *messages.Pause" {
+			<-hold // until all that follows waits in the mailbox, for one turn
+		}
+	}
+	within(t, messages.QueueConfig{}, probe, func(t *testing.T, b *Broker, q *Queue) {
+		hold = make(chan struct{}) // of this bubble
+		var worked []string
+		consumeIn(t, b, func(_ context.Context, d *messages.Delivery) error { worked = append(worked, d.ID); return nil })
+		q.Address.Send(&messages.Pause{})
+		synctest.Wait()
+		q.Address.Send(&messages.Resume{})
+		q.Address.Send(&Put{Put: messages.Put{Envelope: messages.Envelope{ID: "a"}}})
+		q.Address.Send(&messages.Peek{}) // a queue that is asked has handed over what it could
+		q.Address.Send(&messages.Ack{Receipt: messages.Receipt{Queue: "jobs", Tag: 1}})
+		q.Address.Send(&ring{})
+		close(hold)
+		putIn(t, b, q, "b")
+		synctest.Wait()
+		assert.Equal(t, []string{"a", "b"}, worked)
+		s := statsOf(t, b, q)
+		assert.EqualValues(t, 2, s.Acks, "%+v", s)
+		assert.Zero(t, s.Leased)
+	})
+}

@@ -750,7 +750,9 @@ func (q *workQueue) trim() {
 	q.ledger.Trim()
 	q.incoming = nil
 	for _, a := range q.consumers {
-		a.room, a.sent, a.filled, a.burst = nil, 0, 0, 0
+		if !a.dirty { // else this turn has yet to send what is in there
+			a.room, a.sent, a.filled, a.burst = nil, 0, 0, 0
+		}
 	}
 	if q.timer != nil {
 		q.timer.Stop()
