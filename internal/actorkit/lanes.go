@@ -17,8 +17,8 @@ type lanes struct {
 	waiting  int      // functions in the ring
 	workers  int
 	sleeping int // workers in wake.Wait
-	// lingering is how the worker is told of work that waits a moment before it sleeps;
-	// nil: none does.
+	// lingering is where the worker that waits a moment before it sleeps is told of
+	// work; nil: none does.
 	lingering *atomic.Bool
 	patience  patience
 	closed    bool
@@ -114,6 +114,7 @@ func (l *lanes) next(came *atomic.Bool) (fn func(), lingered bool) {
 		if l.closed {
 			return nil, false
 		}
+		lingered = false // another worker has taken what this one was told of
 		l.sleeping++
 		l.wake.Wait()
 		l.sleeping--

@@ -13,8 +13,8 @@ import (
 // It yields all the time. Others stand in line behind it on this processor, and as long
 // as this one is busy no other processor comes for them.
 const (
-	lingerYields = 100 // and of about 300 ns each
-	lingerLooks  = 300 // between two yields
+	lingerYields = 100
+	lingerLooks  = 300 // between two yields, which is about 300 ns
 )
 
 // worthWaitingFor is how long the work must be that whoever lingers is given. Two that

@@ -142,3 +142,39 @@ func TestCloseEndsLingering(t *testing.T) {
 		})
 	}
 }
+
+// Work that comes to a worker of the lanes when it sleeps already has not been lingered
+// for, whatever it was told before: another worker may have taken that. Else lingering
+// would seem to pay where it does not.
+func TestLanesLearnNothingFromWorkThatFindsThemAsleep(t *testing.T) {
+	l := newLanes(1)
+	came := new(atomic.Bool)
+	type got struct {
+		fn       func()
+		lingered bool
+	}
+	next := make(chan got, 1)
+	for told := false; !told; {
+		l.mu.Lock()
+		l.patience = patience{luck: luckMax}
+		l.mu.Unlock()
+		go func() {
+			fn, lingered := l.next(came)
+			next <- got{fn, lingered}
+		}()
+		// It is told of work, as by schedule, that another worker takes; once it sleeps.
+		for asleep := false; !asleep; runtime.Gosched() {
+			l.mu.Lock()
+			if l.lingering != nil {
+				l.lingering.Store(true)
+				l.lingering, told = nil, true
+			}
+			asleep = l.sleeping == 1
+			l.mu.Unlock()
+		}
+		require.True(t, l.schedule(func() {}))
+		g := get(t, next, "the function")
+		assert.NotNil(t, g.fn)
+		assert.False(t, g.lingered, "it was asleep")
+	}
+}
