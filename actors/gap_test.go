@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -260,5 +261,30 @@ func TestC5_ATimerEventKeepsADeliveryThatItsTurnHasYetToSend(t *testing.T) {
 		s := statsOf(t, b, q)
 		assert.EqualValues(t, 2, s.Acks, "%+v", s)
 		assert.Zero(t, s.Leased)
+	})
+}
+
+// A turn lends a consumer no more than its prefetch, and makes no larger room for the
+// first of it, however many others the turn has to lend to.
+func TestAConsumersFirstRoomIsNoLargerThanItsPrefetch(t *testing.T) {
+	within(t, messages.QueueConfig{}, nil, func(t *testing.T, b *Broker, q *Queue) {
+		_, err := b.AskAt(t.Context(), "pause", q, &messages.Pause{})
+		require.NoError(t, err)
+		const many = 40
+		var worked atomic.Int32
+		var all []*Consumer
+		for range many {
+			all = append(all, consumeIn(t, b, func(context.Context, *messages.Delivery) error { worked.Add(1); return nil }))
+		}
+		for i := range many {
+			putIn(t, b, q, strconv.Itoa(i))
+		}
+		_, err = b.AskAt(t.Context(), "resume", q, &messages.Resume{})
+		require.NoError(t, err)
+		synctest.Wait()
+		assert.EqualValues(t, many, worked.Load())
+		for _, k := range all {
+			assert.LessOrEqual(t, len(q.work.consumers[k.Tag].room), burstsPerRoom, k.Tag)
+		}
 	})
 }

@@ -108,13 +108,14 @@ func (a *attached) slot(left int) *slot {
 // to fill is out of the processor's cache by then.
 const burstsPerRoom = 4
 
-// newRoom makes room for what is needed now, or for some turns like the last one.
+// newRoom makes room for what may be needed now, or for some turns like the last one.
 func (a *attached) newRoom(left int) {
 	if a.filled > a.sent { // what is in the old one goes with this turn's
 		a.full = append(a.full, chunk{a.room[a.sent:a.filled]})
 	}
 	a.sent, a.filled = 0, 0
-	n := min(max(left, burstsPerRoom*a.burst), roomMax)
+	left = min(left, a.Prefetch) // the others are lent to others
+	n := min(max(left, burstsPerRoom*a.burst, 1), roomMax)
 	if n == roomMax {
 		if spare := a.inner.spare.Swap(nil); spare != nil {
 			a.room = spare[:]

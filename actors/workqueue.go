@@ -71,7 +71,7 @@ type attached struct {
 	room         []slot  // where deliveries go
 	sent, filled int     // in room; what lies in between is this turn's
 	full         []chunk // and what it has in earlier rooms
-	burst        int     // how many the last turn had
+	burst        int     // how many were sent together last
 }
 
 // pendingGet is a Get in line.
