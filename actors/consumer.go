@@ -588,8 +588,8 @@ func (k *consumer) armIn(d time.Duration) {
 		k.ticking.Store(false)
 		// What was delivered in between saw the old value, and asked for no tick.
 		if !k.inbox.busy() || !k.ticking.CompareAndSwap(false, true) {
-			clear(k.scratch)   // or it would keep the last deliveries alive
-			k.spare.Store(nil) // an idle consumer keeps no room for 64
+			clear(k.scratch[:cap(k.scratch)]) // or it would keep the last deliveries alive, and earlier ones
+			k.spare.Store(nil)                // an idle consumer keeps no room for 64
 			return
 		}
 	}

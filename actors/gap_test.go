@@ -288,3 +288,43 @@ func TestAConsumersFirstRoomIsNoLargerThanItsPrefetch(t *testing.T) {
 		}
 	})
 }
+
+// An idle consumer keeps none of the deliveries alive that it has looked at, neither the
+// last ones nor those of a tick before, when there were more.
+func TestAnIdleConsumerForgetsWhatItsTicksHaveLookedAt(t *testing.T) {
+	within(t, messages.QueueConfig{}, nil, func(t *testing.T, b *Broker, q *Queue) {
+		const many = 60
+		release := make(chan struct{})
+		k := consumeIn(t, b, func(_ context.Context, d *messages.Delivery) error {
+			if d.ID == "first" || d.ID == "last" {
+				<-release
+			}
+			return nil
+		})
+		_, err := b.AskPool(t.Context(), "set prefetch", &messages.SetPrefetch{Tag: k.Tag, Prefetch: many})
+		require.NoError(t, err)
+		look := func(id string) { // at what there is while a handler runs
+			putIn(t, b, q, id)
+			if id == "first" {
+				for i := 1; i < many; i++ { // each is a chunk of its own
+					putIn(t, b, q, strconv.Itoa(i))
+				}
+			}
+			time.Sleep(q.Config.AckTimeout / 2)
+			release <- struct{}{}
+			synctest.Wait()
+		}
+		look("first")
+		for i := range 2 * many { // until the inbox has forgotten those that are over
+			putIn(t, b, q, strconv.Itoa(many+i))
+			synctest.Wait()
+		}
+		look("last")
+		time.Sleep(q.Config.AckTimeout)
+		synctest.Wait()
+		require.GreaterOrEqual(t, cap(k.inner.scratch), many)
+		for _, ch := range k.inner.scratch[:cap(k.inner.scratch)] {
+			assert.Empty(t, ch.slots)
+		}
+	})
+}
