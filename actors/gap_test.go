@@ -214,7 +214,7 @@ func TestA3_FlushWaitsForWhatWasSentBefore(t *testing.T) {
 		w.Report = func(string, messages.Answer) { <-handled }
 		put := func() {
 			require.NoError(t, w.Enter(t.Context(), b.runtime, 1, true))
-			w.Post(&messages.Envelope{ID: fmt.Sprint(w.entered.Load()), Body: []byte("x")})
+			w.Post(&messages.Envelope{ID: fmt.Sprint(w.intake.sent()), Body: []byte("x")})
 		}
 		put()
 		put()
@@ -326,5 +326,27 @@ func TestAnIdleConsumerForgetsWhatItsTicksHaveLookedAt(t *testing.T) {
 		for _, ch := range k.inner.scratch[:cap(k.inner.scratch)] {
 			assert.Empty(t, ch.slots)
 		}
+	})
+}
+
+// A put that is withdrawn before it was sent stands for no other one: Flush still waits
+// for those that were sent before it.
+func TestA3_FlushCountsNoPutThatWasWithdrawn(t *testing.T) {
+	within(t, messages.QueueConfig{}, nil, func(t *testing.T, b *Broker, q *Queue) {
+		w := NewWindow(b, q, 8, false)
+		handled := make(chan struct{})
+		w.Report = func(string, messages.Answer) { <-handled }
+		require.NoError(t, w.Enter(t.Context(), b.runtime, 1, true))
+		w.Post(&messages.Envelope{ID: "a"})
+		flushed := make(chan error, 1)
+		go func() { flushed <- w.Flush(t.Context(), b.runtime) }()
+		synctest.Wait()
+		require.NoError(t, w.Enter(t.Context(), b.runtime, 1, true)) // another's
+		w.Withdraw(1)                                                // who has seen that the broker closes
+		synctest.Wait()
+		assert.Empty(t, flushed, "the put is not handled")
+		close(handled)
+		synctest.Wait()
+		assert.Len(t, flushed, 1)
 	})
 }

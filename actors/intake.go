@@ -20,7 +20,8 @@ import (
 // its hands.
 type intake struct {
 	mu          sync.Mutex
-	first, last *sheaf // posted
+	posted      int64  // puts ever
+	first, last *sheaf // those that the queue has not taken
 	free        *sheaf
 	kept        int // sheaves in free
 	busy        bool
@@ -97,6 +98,7 @@ func (in *intake) post(p *ledger.Put) bool {
 	}
 	s.puts[s.n].Put = *p
 	s.n++
+	in.posted++
 	if !in.busy {
 		in.busy = true
 		in.telling.Add(1)
@@ -126,6 +128,13 @@ func (in *intake) hasTold() {
 		in.told.Broadcast()
 		in.mu.Unlock()
 	}
+}
+
+// sent is how many puts were ever posted.
+func (in *intake) sent() int64 {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.posted
 }
 
 // spare is called under mu.

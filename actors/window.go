@@ -27,8 +27,7 @@ type Window struct {
 
 	_        line
 	inflight atomic.Int64 // counts towards size
-	entered  atomic.Int64 // puts ever
-	told     atomic.Int64 // of those, accepted, refused or withdrawn
+	told     atomic.Int64 // puts ever accepted or refused
 	waiting  atomic.Int32 // refs in entering
 	flushing atomic.Int32 // len(flushers)
 
@@ -47,8 +46,8 @@ type Window struct {
 	place int
 }
 
-// flusher waits until so many puts are told: as many as had entered when it came. They
-// are told in the order that they are put in, so its caller's own are among them.
+// flusher waits until so many puts are told: as many as were posted when it came. They
+// are told in the order that they were posted in, so its caller's own are among them.
 type flusher struct {
 	puts int64
 	ref  messages.Ref
@@ -78,7 +77,6 @@ func (w *Window) Enter(ctx context.Context, rt actorkit.Runtime, n int64, noWait
 			return &messages.OutcomeError{Op: "put", Cause: err}
 		}
 	}
-	w.entered.Add(n)
 	return nil
 }
 
@@ -110,7 +108,7 @@ func (w *Window) wait(ctx context.Context, rt actorkit.Runtime, n int64) error {
 }
 
 // Withdraw gives n places back whose puts were not sent after all.
-func (w *Window) Withdraw(n int64) { w.decided(n, n) }
+func (w *Window) Withdraw(n int64) { w.leave(n) }
 
 // leave gives places back and wakes the waiters once half of the window is free:
 // waking at every place would cost a wake-up a message.
@@ -176,10 +174,10 @@ func (w *Window) refuse(err error) {
 // the refusals since the last Flush, joined. Puts that others go on sending do not
 // keep it.
 func (w *Window) Flush(ctx context.Context, rt actorkit.Runtime) error {
-	if w.told.Load() < w.entered.Load() {
+	if w.told.Load() < w.intake.sent() {
 		cell := rt.NewCell()
 		w.mu.Lock()
-		w.flushers = append(w.flushers, flusher{w.entered.Load(), cell.Ref()})
+		w.flushers = append(w.flushers, flusher{w.intake.sent(), cell.Ref()})
 		w.flushing.Store(int32(len(w.flushers)))
 		w.mu.Unlock()
 		w.wakeFlushers() // the last may have been told in between, to nobody
