@@ -129,6 +129,7 @@ type Queue struct {
 
 	returns *returns // of all its consumers, made for the first
 	work    *workQueue
+	hash    func(id string) uint32 // of the ids that its ledger keeps
 }
 
 // desk is the root of the tree and the address for an embedder's actors: it

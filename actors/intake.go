@@ -203,7 +203,7 @@ func (in *intake) exchange() bool {
 func (q *Queue) Prepare(p *ledger.Put, e *messages.Envelope) {
 	*p = ledger.NewPut(e, e.ID != "")
 	if p.GivenID {
-		p.Hash = q.work.ledger.Hash(e.ID)
+		p.Hash = q.hash(e.ID)
 	} else {
 		p.ID = q.work.broker.NewID()
 	}

@@ -101,7 +101,7 @@ func (d *queueDesk) make(c *actorkit.Context, m *messages.DeclareQueue) (*Queue,
 		Config: d.share(m.Config.WithDefaults()),
 	}
 	work := newWorkQueue(b, q, c.Now())
-	q.work = work
+	q.work, q.hash = work, work.ledger.Hasher()
 	// The name carries the incarnation, so that an actor that is still stopping
 	// cannot be mistaken for its successor.
 	name := fmt.Sprintf("%s#%d", m.Queue, d.incarnations)

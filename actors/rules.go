@@ -12,7 +12,7 @@ import (
 // the same and compares the answers. The methods are documented there.
 type Ledger interface {
 	Put(now time.Time, p *ledger.Put) (ledger.PutResult, error)
-	Hash(id string) uint32
+	Hasher() func(id string) uint32
 	HandOver(now time.Time)
 
 	Ack(now time.Time, tag uint64) error

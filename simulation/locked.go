@@ -29,8 +29,8 @@ func (t *lockedTwin) Put(now time.Time, p *ledger.Put) (ledger.PutResult, error)
 	return t.twin.Put(now, p)
 }
 
-// Hash implements [actors.Ledger]; it reads nothing that changes.
-func (t *lockedTwin) Hash(id string) uint32 { return t.twin.Hash(id) }
+// Hasher implements [actors.Ledger]; it reads nothing that changes.
+func (t *lockedTwin) Hasher() func(id string) uint32 { return t.twin.Hasher() }
 
 // HandOver implements [actors.Ledger].
 func (t *lockedTwin) HandOver(now time.Time) {

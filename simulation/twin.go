@@ -449,8 +449,8 @@ func putInvariant(errs ...error) string {
 	return "I5"
 }
 
-// Hash implements [actors.Ledger].
-func (t *twin) Hash(id string) uint32 { return t.face.Hash(id) }
+// Hasher implements [actors.Ledger].
+func (t *twin) Hasher() func(id string) uint32 { return t.face.Hasher() }
 
 // HandOver implements [actors.Ledger].
 func (t *twin) HandOver(now time.Time) {

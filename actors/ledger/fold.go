@@ -76,7 +76,7 @@ func (l *Ledger) apply(r *Record, byNumber map[uint64]*entry) error {
 		}
 		in.weighShared()
 		if r.GivenID {
-			in.hash = l.Hash(r.ID)
+			in.hash = l.hash(r.ID)
 			if s := l.index.find(in.hash, r.ID, &l.claims); s != nil && (s.e != nil || !r.Redriven) {
 				return fmt.Errorf("id %q is taken", r.ID)
 			}
@@ -157,7 +157,7 @@ func (l *Ledger) apply(r *Record, byNumber map[uint64]*entry) error {
 		}
 		l.purged()
 	case RecordClaimFreed, RecordClaimDropped:
-		s := l.index.find(l.Hash(r.ID), r.ID, &l.claims)
+		s := l.index.find(l.hash(r.ID), r.ID, &l.claims)
 		if s == nil || s.claim == 0 {
 			return fmt.Errorf("no claim of %q", r.ID)
 		}

@@ -32,10 +32,18 @@ const (
 	indexFull      = 13   // sixteenths
 )
 
-// Hash is what the index knows an id by. It is keyed by the ledger's own seed:
-// whoever chooses ids cannot choose collisions. Unlike all else it may be called from
-// any goroutine. It is never zero.
-func (l *Ledger) Hash(id string) uint32 { return max(1, uint32(maphash.String(l.seed, id))) }
+// hash is what the index knows an id by. It is keyed by the ledger's own seed:
+// whoever chooses ids cannot choose collisions. It is never zero.
+func (l *Ledger) hash(id string) uint32 { return hashOf(l.seed, id) }
+
+// Hasher returns what makes the hash of an id, for [Put]. Unlike all else that may be
+// called from any goroutine, whatever becomes of the ledger: it does not look at it.
+func (l *Ledger) Hasher() func(id string) uint32 {
+	seed := l.seed
+	return func(id string) uint32 { return hashOf(seed, id) }
+}
+
+func hashOf(seed maphash.Seed, id string) uint32 { return max(1, uint32(maphash.String(seed, id))) }
 
 // find returns the slot of id, or nil.
 func (x *index) find(hash uint32, id string, claims *claims) *indexSlot {

@@ -275,7 +275,7 @@ func (c *recount) index() error {
 			}
 			id = k.id
 		}
-		if s.hash != l.Hash(id) || x.find(s.hash, id, &l.claims) != s {
+		if s.hash != l.hash(id) || x.find(s.hash, id, &l.claims) != s {
 			return fmt.Errorf("4: id %q is not reachable", id)
 		}
 	}

@@ -27,8 +27,8 @@ type Put struct {
 	Owner *Owner
 	// Past is what the message has been through before. Nil: it is new.
 	Past *Past
-	// Hash is [Ledger.Hash] of the ID, when somebody has had the time for it. Zero: the
-	// ledger finds it out.
+	// Hash is what [Ledger.Hasher] makes of the ID, when somebody has had the time for it.
+	// Zero: the ledger finds it out.
 	Hash uint32
 	// GivenID says that the caller chose the id. Only such an id is indexed (SPEC E3).
 	GivenID bool
@@ -116,7 +116,7 @@ func (l *Ledger) put(now time.Time, p *Put, letter uint64) (PutResult, error) {
 
 	if p.GivenID {
 		if in.hash = p.Hash; in.hash == 0 {
-			in.hash = l.Hash(p.ID)
+			in.hash = l.hash(p.ID)
 		}
 		if s := l.index.find(in.hash, p.ID, &l.claims); s != nil {
 			if l.behind {
