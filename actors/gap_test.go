@@ -350,3 +350,27 @@ func TestA3_FlushCountsNoPutThatWasWithdrawn(t *testing.T) {
 		assert.Len(t, flushed, 1)
 	})
 }
+
+// A publisher keeps room for its next burst up to a bound, however its bursts fall.
+func TestAPublisherKeepsNoMoreRoomThanItsBound(t *testing.T) {
+	var in intake
+	post := func(sheaves int) {
+		for range sheaves * sheafPuts {
+			if in.post(&ledger.Put{}) {
+				in.hasTold()
+			}
+		}
+	}
+	post(3)
+	require.NotNil(t, in.next(), "the queue has these in its hands")
+	post(2 * sheavesKept)
+	for in.next() != nil {
+	}
+	kept := 0
+	for s := in.free; s != nil; s = s.next {
+		kept++
+	}
+	assert.Equal(t, in.kept, kept)
+	assert.LessOrEqual(t, kept, sheavesKept)
+	assert.Greater(t, kept, sheavesKept-giveBackEvery)
+}

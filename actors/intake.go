@@ -185,7 +185,7 @@ func (in *intake) empty(s *sheaf) {
 func (in *intake) exchange() bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if in.used != nil && in.kept < sheavesKept {
+	if in.used != nil && in.kept+in.usedN <= sheavesKept {
 		in.usedLast.next, in.free = in.free, in.used
 		in.kept += in.usedN
 	}
