@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/postroom/postroom"
+	"github.com/postroom/postroom/messages"
 )
 
 // A crash on one put of a burst costs that one. The others are still handled before
@@ -288,4 +289,44 @@ func TestA3_AQuarantineInABurstLeavesAnEmptyWindow(t *testing.T) {
 			require.ErrorIs(t, p.Flush(ctx), postroom.ErrQuarantined)
 		})
 	}
+}
+
+// A queue that is quarantined by a crash on a settle has let go of all that its
+// publisher's window holds: what the settles before the culprit have yet to tell it
+// must free no place twice.
+func TestA3_AQuarantineInABurstOfSettlesFreesEachPlaceOnce(t *testing.T) {
+	hits := 0
+	for skip := range 4 {
+		eachSeed(t, 20, func(s *sim) {
+			const window = 8
+			n, x := &notices{}, &bomb{}
+			breaks, invariant, panics := false, error(nil), 0
+			b := s.broker(withBroken(&breaks, &invariant, &panics), postroom.WithProbe(x.probe), postroom.WithListener(n.listen))
+			declare(t, b, "jobs", quick)
+			p, err := b.Publisher(ctx, "jobs", postroom.PublisherConfig{Window: window, UntilSettled: true, NoWait: true})
+			require.NoError(t, err)
+			for range window {
+				_, err := p.Put(ctx, postroom.Envelope{})
+				require.NoError(t, err)
+			}
+			require.NoError(t, p.Flush(ctx))
+			x.arm("queue jobs after *actors.slot", 1)
+			x.skip = skip
+			invariant = errWork
+			consume(t, b, "jobs", func(context.Context, *postroom.Delivery) error { return nil }, postroom.ConsumerConfig{Prefetch: window})
+			s.sleep(time.Second)
+			hits += x.hit()
+			require.True(t, stats(t, b, "jobs").Quarantined)
+			assert.Len(t, of[messages.ActorCrashed](n), 1)
+
+			for range window {
+				_, err := p.Put(ctx, postroom.Envelope{})
+				require.NoError(t, err, "all of the window can be had")
+			}
+			_, err = p.Put(ctx, postroom.Envelope{})
+			require.ErrorIs(t, err, postroom.ErrBusy, "and no more")
+			require.ErrorIs(t, p.Flush(ctx), postroom.ErrQuarantined)
+		})
+	}
+	assert.Equal(t, 4*20, hits)
 }
