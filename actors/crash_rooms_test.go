@@ -33,6 +33,14 @@ func (x *crash) working(got *book, d time.Duration) postroom.Handler {
 	}
 }
 
+// keptItsLease asserts that the one message's lease lasted as long as its handler.
+func (x *crash) keptItsLease(got *book) {
+	s := stats(x.t, x.b, "jobs")
+	assert.Equal(x.t, []string{"a"}, got.all(), "its lease was kept")
+	assert.EqualValues(x.t, 1, s.Acks)
+	assert.Zero(x.t, s.Expiries)
+}
+
 // onConsumer has a scenario for each case of the type switch in consumer.go's handle.
 var onConsumer = map[string]scenario{
 	"*chunk": {does: "*actors.chunk", config: unended, run: func(x *crash) {
@@ -64,10 +72,7 @@ var onConsumer = map[string]scenario{
 		x.arm()
 		consume(x.t, x.b, "jobs", x.working(got, 45*time.Second), postroom.ConsumerConfig{})
 		x.sleep(time.Minute)
-		s := stats(x.t, x.b, "jobs")
-		assert.Equal(x.t, []string{"a"}, got.all(), "its lease was kept")
-		assert.EqualValues(x.t, 1, s.Acks)
-		assert.Zero(x.t, s.Expiries)
+		x.keptItsLease(got)
 	}},
 	"*firstTick": {does: "*actors.firstTick", config: quick, run: func(x *crash) {
 		got := &book{}
@@ -75,10 +80,7 @@ var onConsumer = map[string]scenario{
 		consume(x.t, x.b, "jobs", x.working(got, 45*time.Second), postroom.ConsumerConfig{})
 		put(x.t, x.b, "jobs", "a")
 		x.sleep(time.Minute)
-		s := stats(x.t, x.b, "jobs")
-		assert.Equal(x.t, []string{"a"}, got.all(), "its lease was kept")
-		assert.EqualValues(x.t, 1, s.Acks)
-		assert.Zero(x.t, s.Expiries)
+		x.keptItsLease(got)
 	}},
 	"*returned": {does: "*actors.returned", config: quick, run: func(x *crash) {
 		got := &book{}
