@@ -51,6 +51,40 @@ func TestActorsThatAreBornTogetherAreThemselves(t *testing.T) {
 	})
 }
 
+// scheduler is a runtime whose Schedule is the test's.
+type scheduler struct {
+	Runtime
+	schedule func(fn func())
+}
+
+func (s *scheduler) Schedule(fn func()) { s.schedule(fn) }
+
+// An actor whose Started panics may be in the middle of its restart before the spawn has
+// returned: its birth there is not the spawner's to end.
+func TestASpawnLeavesARestartAlone(t *testing.T) {
+	rt := &scheduler{Runtime: NewReal(RealConfig{})}
+	defer rt.Close()
+	s := NewSystem(rt, nil)
+	a := newAddress(s, spec("a", echo()))
+	var run func()
+	rt.schedule = func(fn func()) {
+		s.births.begin(a)
+		run = fn
+	}
+	_, err := a.spawn(s.root, s.top, "a")
+	require.NoError(t, err)
+	assert.False(t, s.births.mu.TryLock(), "the restart's place among the births is taken")
+	assert.Same(t, a, s.births.of)
+	s.births.end(a)
+
+	rt.schedule = rt.Runtime.Schedule
+	rt.Schedule(run)
+	answer, err := put(t, rt, a.Send, &ask{n: 7})
+	require.NoError(t, err)
+	assert.EqualValues(t, 7, answer.N)
+	stopAndWait(t, s, a)
+}
+
 // A parent that restarts waits for its children to end. Others may be born meanwhile,
 // also by whoever hears of the children's end, and by hooks at its own end.
 func TestARestartThatWaitsHoldsUpNoBirth(t *testing.T) {

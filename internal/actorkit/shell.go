@@ -31,13 +31,15 @@ func (s *System) props() *actor.Props {
 		}))
 }
 
-// spawn brings the actor to life, under a name in the spawner's place.
+// spawn brings the actor to life, under a name in the spawner's place. The birth is over
+// when the library has asked for the mailbox, which it does in every spawn. What comes
+// after that is the actor's own, which may be in the middle of a restart already when
+// the library returns.
 func (a *Address) spawn(from interface {
 	SpawnNamed(props *actor.Props, name string) (*actor.PID, error)
 }, props *actor.Props, name string) (*actor.PID, error) {
 	a.incarnate()
 	a.system.births.begin(a)
-	defer a.system.births.end(a)
 	return from.SpawnNamed(props, name)
 }
 
