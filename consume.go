@@ -3,6 +3,7 @@ package postroom
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/postroom/postroom/actors"
@@ -121,35 +122,53 @@ func (b *Broker) SettleBatch(ctx context.Context, settlements []Settlement) ([]S
 	if len(settlements) == 0 {
 		return nil, &ArgumentError{Op: "settle", Argument: "settlements", Problem: "must not be empty"}
 	}
-	results := make([]SettleResult, len(settlements))
-	var queues []string // in order of first appearance
-	places := map[string][]int{}
-	for i, s := range settlements {
-		if err := checkSettlement(s); err != nil {
+	for i := range settlements {
+		if err := checkSettlement(settlements[i]); err != nil {
 			err.Op = fmt.Sprintf("%s settlements[%d]", err.Op, i)
 			return nil, err
 		}
-		q := s.Receipt.Queue
+	}
+	queue := settlements[0].Receipt.Queue
+	if !slices.ContainsFunc(settlements, func(s Settlement) bool { return s.Receipt.Queue != queue }) {
+		return b.settleAt(ctx, queue, settlements), nil
+	}
+	var queues []string // in order of first appearance
+	places := map[string][]int{}
+	for i := range settlements {
+		q := settlements[i].Receipt.Queue
 		if places[q] == nil {
 			queues = append(queues, q)
 		}
 		places[q] = append(places[q], i)
 	}
+	results := make([]SettleResult, len(settlements))
 	for _, q := range queues {
-		m := &messages.SettleBatch{}
-		for _, i := range places[q] {
-			m.Settlements = append(m.Settlements, settlements[i])
-		}
-		a, err := b.core.AskQueue(ctx, "settle", q, m)
+		part := make([]Settlement, len(places[q]))
 		for n, i := range places[q] {
-			if err != nil {
-				results[i].Err = err
-			} else {
-				results[i] = a.Value.([]SettleResult)[n]
-			}
+			part[n] = settlements[i]
+		}
+		for n, r := range b.settleAt(ctx, q, part) {
+			results[places[q][n]] = r
 		}
 	}
 	return results, nil
+}
+
+// settleAt settles leases of one queue.
+func (b *Broker) settleAt(ctx context.Context, queue string, settlements []Settlement) []SettleResult {
+	// A copy: when ctx ends first the queue has it still, and the caller has their own.
+	sent := b.core.Settlements.Borrow(len(settlements))
+	copy(*sent, settlements)
+	a, err := b.core.AskQueue(ctx, "settle", queue, &messages.SettleBatch{Settlements: *sent})
+	if err == nil {
+		b.core.Settlements.Return(sent)
+		return a.Value.([]SettleResult)
+	}
+	results := make([]SettleResult, len(settlements))
+	for i := range results {
+		results[i].Err = err
+	}
+	return results
 }
 
 // Ack finishes the delivery with this tag. It means the queue that lives now: a tag

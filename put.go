@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/postroom/postroom/actors"
-	"github.com/postroom/postroom/actors/ledger"
 	"github.com/postroom/postroom/internal/actorkit"
 	"github.com/postroom/postroom/messages"
 )
@@ -52,18 +51,19 @@ func (b *Broker) PutBatch(ctx context.Context, queue string, batch []Envelope) (
 	if len(batch) == 0 {
 		return nil, &ArgumentError{Op: "put", Argument: "batch", Problem: "must not be empty"}
 	}
-	m := &actors.PutBatch{Puts: make([]ledger.Put, len(batch))}
 	for i := range batch {
 		e := &batch[i]
 		if b.core.Limits.Check("put", e) != nil {
 			return nil, b.core.Limits.Check(fmt.Sprintf("put batch[%d]", i), e) // says which
 		}
-		q.Prepare(&m.Puts[i], e)
 	}
-	a, err := b.core.AskAt(ctx, "put", q, m)
+	puts := b.core.Puts.Borrow(len(batch))
+	q.PrepareAll(*puts, batch)
+	a, err := b.core.AskAt(ctx, "put", q, &actors.PutBatch{Puts: *puts})
 	if err != nil {
-		return nil, err
+		return nil, err // and the queue may have the puts still
 	}
+	b.core.Puts.Return(puts)
 	return a.Value.([]PutResult), nil
 }
 

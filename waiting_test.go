@@ -342,3 +342,68 @@ func TestB5_CloseAnswersEveryWaiter(t *testing.T) {
 		require.NoError(t, b.Close(ctx), "a second Close")
 	})
 }
+
+// A batch whose caller's context ended is still the queue's: neither the next batch nor
+// what the caller does with its slice changes a message of it.
+func TestG1_ABatchThatIsWaitedForNoLongerIsLeftAlone(t *testing.T) {
+	run(t, 1, func(ctx context.Context, w *simulation.World) {
+		b := sleepy(w, "queue slow before *actors.PutBatch", 5*time.Second)
+		declare(t, b, "slow", postroom.QueueConfig{})
+		declare(t, b, "other", postroom.QueueConfig{})
+		batch := func(name string) []postroom.Envelope {
+			return []postroom.Envelope{message(name + "-1"), message(name + "-2"), {Body: []byte("of " + name)}}
+		}
+		brief, cancel := b.WithTimeout(ctx, time.Second)
+		defer cancel()
+		left := batch("left")
+		_, err := b.PutBatch(brief, "slow", left)
+		outcome(t, err, true, context.DeadlineExceeded)
+		clear(left)
+		for _, name := range []string{"next", "last"} {
+			_, err := b.PutBatch(ctx, "other", batch(name))
+			require.NoError(t, err)
+		}
+		var got []string
+		for range 3 {
+			d := get(t, b, "slow")
+			got = append(got, string(d.Body))
+		}
+		assert.Equal(t, []string{"body of left-1", "body of left-2", "of left"}, got)
+	})
+}
+
+func TestC10_ABatchOfSettlesThatIsWaitedForNoLongerIsLeftAlone(t *testing.T) {
+	run(t, 1, func(ctx context.Context, w *simulation.World) {
+		b := sleepy(w, "queue slow before *messages.SettleBatch", 5*time.Second)
+		for _, queue := range []string{"slow", "other"} {
+			declare(t, b, queue, postroom.QueueConfig{})
+			for n := range 4 {
+				put(t, b, queue, message(fmt.Sprint(queue, "-", n)))
+			}
+		}
+		acks := func(queue string) []postroom.Settlement {
+			return []postroom.Settlement{
+				{Receipt: get(t, b, queue).Receipt(), Verb: postroom.VerbAck},
+				{Receipt: get(t, b, queue).Receipt(), Verb: postroom.VerbAck},
+			}
+		}
+		brief, cancel := b.WithTimeout(ctx, time.Second)
+		defer cancel()
+		left := acks("slow")
+		results, err := b.SettleBatch(brief, left)
+		require.NoError(t, err)
+		for _, r := range results {
+			outcome(t, r.Err, true, context.DeadlineExceeded)
+		}
+		clear(left)
+		for range 2 {
+			results, err := b.SettleBatch(ctx, acks("other"))
+			require.NoError(t, err)
+			for _, r := range results {
+				require.NoError(t, r.Err)
+			}
+		}
+		s := statsOf(t, b, "slow")
+		assert.Equal(t, []any{uint64(2), uint64(0), 2}, []any{s.Acks, s.StaleBy[postroom.VerbAck], s.Ready}, "acks, stale ones and ready")
+	})
+}

@@ -52,6 +52,10 @@ type Broker struct {
 
 	topics  *router.TopicRouter
 	closing atomic.Bool
+
+	random      Shelf[byte]
+	Puts        Shelf[ledger.Put]
+	Settlements Shelf[messages.Settlement]
 }
 
 // Start spawns the broker's actors. Errors: the name is taken in a shared system.

@@ -197,22 +197,30 @@ func (in *intake) exchange() bool {
 	return in.busy
 }
 
-// Prepare makes the put of an envelope ready for the queue, and its id where the
-// caller gave none. What it does here the queue need not, which has more to do than
+// prepare makes the put of an envelope ready for the queue, all but an id that the
+// caller did not give. What it does here the queue need not, which has more to do than
 // those who put.
-func (q *Queue) Prepare(p *ledger.Put, e *messages.Envelope) {
+func (q *Queue) prepare(p *ledger.Put, e *messages.Envelope) {
 	*p = ledger.NewPut(e, e.ID != "")
 	if p.GivenID {
 		p.Hash = q.hash(e.ID)
-	} else {
-		p.ID = q.work.broker.NewID()
 	}
+}
+
+// PrepareAll makes the puts of a batch ready.
+func (q *Queue) PrepareAll(puts []ledger.Put, batch []messages.Envelope) {
+	for i := range batch {
+		q.prepare(&puts[i], &batch[i])
+	}
+	q.work.broker.nameAll(puts)
 }
 
 // Post sends a put on its way, which must have entered the window, and returns its id.
 func (w *Window) Post(e *messages.Envelope) string {
 	var p ledger.Put
-	w.queue.Prepare(&p, e)
+	if w.queue.prepare(&p, e); !p.GivenID {
+		p.ID = w.broker.NewID()
+	}
 	if w.untilSettled {
 		p.Owner = &w.owner
 	}

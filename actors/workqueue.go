@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
-	"github.com/google/uuid"
 
 	"github.com/postroom/postroom/actors/ledger"
 	"github.com/postroom/postroom/internal/actorkit"
@@ -381,15 +380,6 @@ func (q *workQueue) checkFromActor(c *actorkit.Context, e *messages.Envelope) er
 		e.ID = q.broker.NewID()
 	}
 	return nil
-}
-
-// NewID makes an id from the runtime's random source (SPEC E3).
-func (b *Broker) NewID() string {
-	id, err := uuid.NewRandomFromReader(b.runtime.Random())
-	if err != nil {
-		panic(fmt.Sprintf("random source: %v", err)) // crypto/rand does not fail
-	}
-	return id.String()
 }
 
 func (q *workQueue) putBatchFromActor(c *actorkit.Context, m *messages.PutBatch) {
