@@ -23,8 +23,23 @@ func (b *Broker) Ask(ctx context.Context, op string, to *actorkit.Address, cmd m
 	if err != nil {
 		return messages.Answer{}, err
 	}
-	to.Call(cmd)
+	long := long(cmd) // before it is the actor's
+	if to.Call(cmd); long {
+		actorkit.Linger(cell)
+	}
 	return b.finish(ctx, op, cell)
+}
+
+// long tells the commands that keep a queue busy for some µs.
+func long(cmd messages.Command) bool {
+	const many = 16
+	switch cmd := cmd.(type) {
+	case *PutBatch:
+		return len(cmd.Puts) >= many
+	case *messages.SettleBatch:
+		return len(cmd.Settlements) >= many
+	}
+	return false
 }
 
 func (b *Broker) begin(ctx context.Context, op string, cmd messages.Command) (actorkit.Cell, error) {

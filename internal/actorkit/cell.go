@@ -74,6 +74,8 @@ func (c *realCell) Waiting(generation uint64) bool {
 	return state>>cellBits == generation && state&cellStage == cellPending
 }
 
+func (c *realCell) answered() bool { return c.state.Load()&cellStage == cellAnswered }
+
 func (c *realCell) Wait(ctx context.Context) (messages.Answer, error) {
 	for {
 		state := c.state.Load()

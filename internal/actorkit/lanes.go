@@ -101,7 +101,7 @@ func (l *lanes) next(came *atomic.Bool) (fn func(), lingered bool) {
 		came.Store(false)
 		l.lingering = came
 		l.mu.Unlock()
-		linger(came)
+		linger(came.Load)
 		l.mu.Lock()
 		if l.lingering == came {
 			l.lingering = nil

@@ -2,7 +2,6 @@ package actorkit
 
 import (
 	"runtime"
-	"sync/atomic"
 	"time"
 )
 
@@ -65,15 +64,24 @@ func pays(fn func()) bool {
 	return time.Since(began) >= worthWaitingFor
 }
 
-// linger waits a moment for somebody to set the flag, and reports whether he has.
-func linger(came *atomic.Bool) bool {
+// linger waits a moment for something to come, and reports whether it has.
+func linger(came func() bool) bool {
 	for range lingerYields {
 		for range lingerLooks {
-			if came.Load() {
+			if came() {
 				return true
 			}
 		}
 		runtime.Gosched()
 	}
-	return came.Load()
+	return came()
+}
+
+// Linger gives the answer to a long command some 30 µs to come before [Cell.Wait] puts
+// the caller to sleep: a queue takes a batch in for less than it costs to wake somebody.
+// For a short one it does not pay. In the simulation it does nothing.
+func Linger(c Cell) {
+	if c, ok := c.(*realCell); ok {
+		linger(c.answered)
+	}
 }

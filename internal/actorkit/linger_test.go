@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/postroom/postroom/messages"
 )
 
 // An idle program does not spend on lingering what it would spend on sleeping: after
@@ -176,5 +178,31 @@ func TestLanesLearnNothingFromWorkThatFindsThemAsleep(t *testing.T) {
 		g := get(t, next, "the function")
 		assert.NotNil(t, g.fn)
 		assert.False(t, g.lingered, "it was asleep")
+	}
+}
+
+// Who lingers for an answer gets it from Wait as if he had not, whether it has come by
+// then or comes later.
+func TestLingeringForAnAnswerTakesNothingAway(t *testing.T) {
+	rt := NewReal(RealConfig{})
+	defer rt.Close()
+	for _, late := range []bool{false, true} {
+		cell := rt.NewCell()
+		ref := cell.Ref()
+		over := make(chan struct{})
+		lingered := make(chan struct{})
+		go func() {
+			defer close(over)
+			if late {
+				<-lingered
+			}
+			assert.True(t, ref.Resolve(messages.Answer{N: 7}))
+		}()
+		Linger(cell)
+		close(lingered)
+		answer, err := cell.Wait(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, messages.Answer{N: 7}, answer)
+		get(t, over, "the answer")
 	}
 }

@@ -114,7 +114,7 @@ func (p *pool) lingerOn(s *seat) bool {
 	p.lingering = s
 	s.given.Store(false)
 	p.mu.Unlock()
-	linger(&s.given)
+	linger(s.given.Load)
 	p.mu.Lock()
 	if p.lingering == s {
 		p.lingering = nil
