@@ -36,8 +36,9 @@ type flow struct {
 	standing int
 }
 
-// idsMax is more than can be in a queue at once, so an id is free when it comes again.
-const idsMax = 1 << 16
+// idsMax is more than can be in a queue at once, so an id is free when it comes again. More
+// of them would be most of what the garbage collector has to look at.
+const idsMax = 1 << 14
 
 // ids are what a caller would give. They are made once: it is not their making that
 // is measured.

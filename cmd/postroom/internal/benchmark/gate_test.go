@@ -91,8 +91,8 @@ func TestCountsAreThoseOnRecord(t *testing.T) {
 func countedPaths(t *testing.T) (all []counted) {
 	ctx := context.Background()
 	body := make([]byte, bodyBytes)
-	list := ids()
 	const n = 8_192
+	list := makeIDs(3 * n)
 	exact := func(name string, perCall int, prepare func(b *bench), call func(b *bench, i int) error) {
 		b, err := open(goroutines)
 		require.NoError(t, err)
