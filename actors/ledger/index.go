@@ -28,7 +28,7 @@ func (s *indexSlot) empty() bool { return s.hash == 0 }
 
 const (
 	indexSlotsMin  = 16
-	indexSlotsKept = 4096 // 64 KiB
+	indexSlotsKept = 8192 // 128 KiB
 	indexFull      = 13   // sixteenths
 )
 
