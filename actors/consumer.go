@@ -225,6 +225,14 @@ func (k *consumer) stockUp() {
 	}
 }
 
+// rest lets go of deliveries that are over, and of the room for more: the queue is empty,
+// and the next tick may be hours away.
+func (k *consumer) rest() {
+	if !k.inbox.busy() {
+		k.spare.Store(nil)
+	}
+}
+
 // receive is for deliveries that came when nobody could work on them.
 func (k *consumer) receive(ch chunk) {
 	if k.ending || k.standing() == 0 || !k.deliver(ch) {

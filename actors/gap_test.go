@@ -3,12 +3,14 @@ package actors
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -373,4 +375,55 @@ func TestAPublisherKeepsNoMoreRoomThanItsBound(t *testing.T) {
 	assert.Equal(t, in.kept, kept)
 	assert.LessOrEqual(t, kept, sheavesKept)
 	assert.Greater(t, kept, sheavesKept-giveBackEvery)
+}
+
+// A queue that was emptied keeps no body and no room for more than restAfter, whatever
+// kind of deadline its leases have, and whether its messages were acked or purged.
+func TestAQueueThatWasEmptiedComesToRest(t *testing.T) {
+	configs := map[string]messages.QueueConfig{
+		"default": {}, "no timeout": {NoTimeout: true}, "half a day": {AckTimeout: 12 * time.Hour},
+	}
+	for name, config := range configs {
+		for _, purged := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, purged %t", name, purged), func(t *testing.T) {
+				within(t, config, nil, func(t *testing.T, b *Broker, q *Queue) {
+					const many = 3*roomMax + 1
+					var bodies []weak.Pointer[byte]
+					put := func() {
+						body := make([]byte, 1<<16)
+						bodies = append(bodies, weak.Make(&body[0]))
+						_, err := b.AskAt(t.Context(), "put", q, &Put{Put: messages.Put{
+							Envelope: messages.Envelope{ID: strconv.Itoa(len(bodies)), Body: body}}, Given: true})
+						require.NoError(t, err)
+					}
+					k := consumeIn(t, b, func(context.Context, *messages.Delivery) error { return nil })
+					if purged {
+						_, err := b.AskAt(t.Context(), "pause", q, &messages.Pause{})
+						require.NoError(t, err)
+					}
+					for range many {
+						put()
+					}
+					if purged {
+						a, err := b.AskAt(t.Context(), "purge", q, &messages.Purge{})
+						require.NoError(t, err)
+						require.EqualValues(t, many, a.N)
+					}
+					synctest.Wait()
+					s := statsOf(t, b, q)
+					require.Zero(t, s.Ready+s.Delayed+s.Leased)
+					time.Sleep(restAfter + time.Second)
+					synctest.Wait()
+					assert.False(t, q.work.worn)
+					assert.Nil(t, q.work.consumers[k.Tag].room)
+					runtime.GC()
+					for i, body := range bodies {
+						require.Nil(t, body.Value(), "body %d", i)
+					}
+					// It does not ask again and again whether it is at rest.
+					assert.Nil(t, q.work.timer)
+				})
+			})
+		}
+	}
 }

@@ -61,6 +61,7 @@ func (q *workQueue) performAll(c *actorkit.Context) {
 // deliver hands a message to whom the ledger lent it. left is how many effects are
 // still to come, this one included.
 func (q *workQueue) deliver(c *actorkit.Context, e *ledger.Effect, left int) {
+	q.worn = true
 	if e.Waiter != nil {
 		q.deliverToGet(c, e)
 		return

@@ -52,6 +52,7 @@ type workQueue struct {
 	armedFor time.Duration  // since the broker was opened; 0: not armed
 	rings    int16          // timer events in a row that did not come to their end
 	starting bool           // restarted, and not through the first turn yet
+	worn     bool           // has had messages since its last trim
 	closing  bool           // the broker closes: nothing is handed over any more
 	turnPuts int32          // of windows, in this turn
 
@@ -249,6 +250,7 @@ func (q queueShell) handle(c *actorkit.Context, msg any) {
 		q.resume(c, msg)
 	case *messages.Purge:
 		n := q.ledger.Purge(c.Now())
+		q.worn = q.worn || n > 0
 		q.done(c, msg, messages.Answer{N: int64(n)})
 	case *messages.Peek:
 		q.done(c, msg, messages.Answer{Value: q.ledger.Peek(msg.N)})
@@ -730,18 +732,29 @@ func (q *workQueue) rang(c *actorkit.Context) {
 	if q.ledger.Behind() {
 		return // it is not empty, and to ask would settle one more slice
 	}
-	if s := q.ledger.Stats(c.Now()); s.Ready+s.Delayed+s.Leased == 0 {
+	if q.empty(c) {
 		q.trim()
 	}
+}
+
+func (q *workQueue) empty(c *actorkit.Context) bool {
+	s := q.ledger.Stats(c.Now())
+	return s.Ready+s.Delayed+s.Leased == 0
 }
 
 // trim gives back what an empty queue has no use for: there may be 100,000 of them.
 func (q *workQueue) trim() {
 	q.ledger.Trim()
 	q.incoming = nil
+	q.worn = false
 	for _, a := range q.consumers {
-		if !a.dirty { // else this turn has yet to send what is in there
-			a.room, a.sent, a.filled, a.burst = nil, 0, 0, 0
+		if a.dirty { // this turn has yet to send what is in there
+			q.worn = true
+			continue
+		}
+		a.room, a.sent, a.filled, a.burst = nil, 0, 0, 0
+		if a.inner != nil {
+			a.inner.rest()
 		}
 	}
 	if q.timer != nil {
@@ -898,9 +911,12 @@ const (
 	breath        = 20 * time.Microsecond
 )
 
-// arm sets the timer to the ledger's next deadline, or to the next slice. It is left
-// alone while it would ring early enough anyway: an early ring does no harm, and most
-// leases end long before their deadline.
+// restAfter is how long an empty queue keeps the room that its messages have had.
+const restAfter = 30 * time.Second
+
+// arm sets the timer to the ledger's next deadline, or to the next slice, or else to when
+// an empty queue is trimmed. It is left alone while it would ring early enough anyway: an
+// early ring does no harm, and most leases end long before their deadline.
 func (q *workQueue) arm(c *actorkit.Context) {
 	if q.ended != nil {
 		return
@@ -909,6 +925,10 @@ func (q *workQueue) arm(c *actorkit.Context) {
 	wait := next.Sub(c.Now())
 	if q.ledger.Behind() {
 		next, ok, wait = c.Now(), true, breath
+	}
+	if rest := c.Now().Add(restAfter); q.worn && (!ok || next.After(rest)) &&
+		(q.armedFor == 0 || q.armedFor > rest.Sub(q.broker.began)) && q.empty(c) {
+		next, ok, wait = rest, true, restAfter
 	}
 	at := max(next.Sub(q.broker.began), 1)
 	if !ok || (q.armedFor != 0 && at >= q.armedFor) {
