@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -48,6 +49,42 @@ func TestMountedSystemLivesBesideItsHost(t *testing.T) {
 		assert.Equal(t, 1, guardians(), "the library keeps a guardian for each strategy it saw")
 	}
 	assert.Contains(t, log.String(), "actor system started")
+}
+
+// Our own system knows whom any system knows at birth, and whoever comes later, in a
+// registry that is a hundredth of the size.
+func TestOurSystemKeepsLittleOfTheRegistry(t *testing.T) {
+	names := func(r *actor.ProcessRegistryValue) (all []string) {
+		for _, processes := range r.LocalPIDs.LocalPIDs {
+			all = append(all, processes.Keys()...)
+		}
+		slices.Sort(all)
+		return all
+	}
+	theirs := actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.DiscardHandler) }))
+	defer theirs.Shutdown()
+	eachExecutor(t, func(t *testing.T, s *System) {
+		registry := s.ActorSystem().ProcessRegistry
+		born := names(theirs.ProcessRegistry)
+		require.NotEmpty(t, born)
+		assert.Equal(t, born, names(registry))
+		assert.Len(t, registry.LocalPIDs.LocalPIDs, registryMaps)
+		known := func(name string) bool {
+			_, ok := registry.GetLocal(name)
+			return ok
+		}
+		for _, name := range born {
+			assert.True(t, known(name), name)
+		}
+		for i := range 100 {
+			a := mustSpawn(t, s, spec(fmt.Sprint("a", i), echo()))
+			assert.True(t, known(a.Name()))
+			_, err := s.Spawn(spec(a.Name(), echo()))
+			require.Error(t, err, "one of a name")
+			stopAndWait(t, s, a)
+			assert.False(t, known(a.Name()))
+		}
+	})
 }
 
 func TestWatchOfNobodyIsToldAtOnce(t *testing.T) {
