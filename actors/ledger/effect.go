@@ -101,17 +101,18 @@ func (l *Ledger) Fill(f *Effect, d *messages.Delivery) {
 
 func (l *Ledger) fill(e *entry, d *messages.Delivery) {
 	// Field by field: a literal would be built elsewhere first and then copied.
-	d.ID, d.Body, d.Headers, d.Details = e.id, e.bytesOf(), nil, e.details
+	d.ID, d.Body, d.Headers = e.id, e.bytesOf(), nil
 	d.Attempt, d.Deliveries = int(e.attempt), int(e.deliveries)
 	if l.filled == nil {
 		l.filled = new(filled)
 	}
-	if d.Details == noDetails {
-		d.Details = &l.filled.plain
-	}
+	d.Details = &l.filled.plain
 	d.EnqueuedAt, d.Deadline = l.filled.enqueued.of(l, e.enqueued), time.Time{}
 	d.Tag, d.From = 0, l.source
-	if e.rare != nil {
-		d.Headers = e.rare.headers
+	if r := e.rare; r != nil {
+		d.Headers = r.headers
+		if r.details != nil {
+			d.Details = r.details
+		}
 	}
 }

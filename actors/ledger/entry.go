@@ -42,23 +42,21 @@ func (n lane) String() string { return laneNames[n] }
 // entry is one message. It is recycled: nothing outside the ledger refers to it
 // but a HandedOver effect, and that one only until the next command.
 //
-// It is kept at 144 bytes, a size class of the allocator, because a million of
-// them wait in a full queue. What few messages have is in rare, and what only a
-// leased one has is in lease.
+// It is kept at 128 bytes, two cache lines and a size class of the allocator, because a
+// million of them wait in a full queue. What few messages have is in rare, and what only
+// a leased one has is in lease.
 type entry struct {
 	next, prev     *entry // in the list of its state: lane, waiting line, leases, holder's leases
 	older, younger *entry // in the age list, once it has been ready
 
-	id      string
-	body    string // the envelope's own bytes, without a capacity: eight bytes less a message
-	details *messages.Details
-	owner   *Owner // nil: nobody
-	rare    *rare  // nil: all zero
-	lease   *lease // while leased; after that, if it ran out, its holder's lapse
+	id    string
+	body  string // the envelope's own bytes, without a capacity: eight bytes less a message
+	owner *Owner // nil: nobody
+	rare  *rare  // nil: all zero
+	lease *lease // while leased; after that, if it ran out, its holder's lapse
 
-	number     uint64 // put number, 1, 2, 3, …
-	enqueued   int64
-	firstReady int64 // meaningful while aged
+	number   uint64 // put number, 1, 2, 3, …
+	enqueued int64
 
 	hash       uint32 // of id, meaningful while given
 	timerPos   int32  // in the heap of delays or of leases; -1 in neither
@@ -89,6 +87,22 @@ func (e *entry) avoids() string {
 	return e.lease.holder.name()
 }
 
+// details are the envelope's other parts; never nil.
+func (e *entry) details() *messages.Details {
+	if e.rare != nil && e.rare.details != nil {
+		return e.rare.details
+	}
+	return noDetails
+}
+
+// firstReady is when a message in the age list was ready for the first time.
+func (e *entry) firstReady() int64 {
+	if e.rare != nil && e.rare.firstReady != 0 {
+		return e.rare.firstReady
+	}
+	return e.enqueued
+}
+
 // bytesOf returns the body as it was put. Appending to it copies.
 func (e *entry) bytesOf() []byte { return unsafe.Slice(unsafe.StringData(e.body), len(e.body)) }
 
@@ -104,6 +118,8 @@ func (e *entry) bytes() int64 {
 
 // rare holds what most messages do not have.
 type rare struct {
+	details     *messages.Details // nil: noDetails
+	firstReady  int64             // 0: at the put
 	headers     map[string]string
 	sharedBytes int64 // headers and extra, weighed once: deliveries share them, so they may be written to
 	history     []messages.Death
@@ -183,7 +199,7 @@ func (s *spares) giveEntry(e *entry) {
 	}
 	// No body of a gone message stays reachable. Field by field: it is in no list any
 	// more, and while the collector runs it asks about every pointer that is written.
-	e.id, e.body, e.details = "", "", nil
+	e.id, e.body = "", ""
 	if e.owner != nil {
 		e.owner = nil
 	}
@@ -193,7 +209,7 @@ func (s *spares) giveEntry(e *entry) {
 	if e.lease != nil {
 		e.lease = nil
 	}
-	e.number, e.enqueued, e.firstReady, e.hash = 0, 0, 0, 0
+	e.number, e.enqueued, e.hash = 0, 0, 0
 	e.attempt, e.deliveries, e.lane, e.priority, e.flags = 0, 0, 0, 0, 0
 	s.entries = append(s.entries, e)
 }

@@ -178,7 +178,7 @@ func (l *Ledger) ageInstant() int64 {
 	if l.config.MaxAge == 0 || l.ageRaised || l.age.first == nil {
 		return never
 	}
-	return addSat(l.age.first.firstReady, int64(l.config.MaxAge))
+	return addSat(l.age.first.firstReady(), int64(l.config.MaxAge))
 }
 
 func (l *Ledger) raiseAge() {
@@ -193,7 +193,7 @@ func (l *Ledger) leaveAge(e *entry) {
 		l.raiseAge() // behind: its instant has come and was not settled yet
 	}
 	l.age.remove(e)
-	if l.ageRaised && (l.age.first == nil || addSat(l.age.first.firstReady, int64(l.config.MaxAge)) > l.clock) {
+	if l.ageRaised && (l.age.first == nil || addSat(l.age.first.firstReady(), int64(l.config.MaxAge)) > l.clock) {
 		l.ageRaised = false
 	}
 }

@@ -412,14 +412,14 @@ func (c *recount) ages() error {
 	var before *entry
 	for e := l.age.first; e != nil; before, e = e, e.younger {
 		n++
-		if e.older != before || c.place[e] == "" || !e.has(aged) || (before != nil && before.firstReady > e.firstReady) || e.firstReady < e.enqueued {
+		if e.older != before || c.place[e] == "" || !e.has(aged) || (before != nil && before.firstReady() > e.firstReady()) || e.firstReady() < e.enqueued {
 			return fmt.Errorf("6: message %d is wrong in the age list", e.number)
 		}
 	}
 	if l.age.last != before || n != want {
 		return fmt.Errorf("6: the age list holds %d messages of %d", n, want)
 	}
-	if l.ageRaised && (l.age.first == nil || addSat(l.age.first.firstReady, int64(l.config.MaxAge)) > l.now) {
+	if l.ageRaised && (l.age.first == nil || addSat(l.age.first.firstReady(), int64(l.config.MaxAge)) > l.now) {
 		return fmt.Errorf("6: the age alarm is raised for nothing")
 	}
 	return nil

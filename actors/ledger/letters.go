@@ -64,7 +64,7 @@ func (l *Ledger) died(e *entry, d death) {
 	t := &letter{given: e.has(given), bytes: e.bytes()}
 	t.DeadLetter = messages.DeadLetter{
 		Number: l.lastLetter,
-		ID:     e.id, Body: e.bytesOf(), Details: e.details,
+		ID:     e.id, Body: e.bytesOf(), Details: e.details(),
 		Queue: l.source.Queue, Reason: d.reason, DiedAt: l.time(l.clock),
 		Attempts: int(e.attempt), Deliveries: int(e.deliveries), EnqueuedAt: l.time(e.enqueued),
 		Deaths: 1,
@@ -89,7 +89,7 @@ func (l *Ledger) died(e *entry, d death) {
 	f.Letter = &t.DeadLetter
 	// The death of an announcement is not announced, or two catch-all queues would
 	// breed them for ever (T6, P2).
-	f.Announce = !strings.HasPrefix(e.details.Topic, messages.SystemTopics)
+	f.Announce = !strings.HasPrefix(e.details().Topic, messages.SystemTopics)
 	l.leave(e, false)
 }
 

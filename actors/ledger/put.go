@@ -242,12 +242,15 @@ func (l *Ledger) enter(in *arrival) *entry {
 	l.lastPut++
 	e := l.spares.entry()
 	e.number, e.enqueued = l.lastPut, l.clock
-	e.id, e.details, e.owner = in.ID, in.details, in.Owner
+	e.id, e.owner = in.ID, in.Owner
 	e.body = unsafe.String(unsafe.SliceData(in.Body), len(in.Body))
 	e.priority = uint8(in.details.Priority)
-	if len(in.Headers) > 0 || in.sharedBytes > 0 {
+	if in.details != noDetails || len(in.Headers) > 0 {
 		r := l.rarely(e)
 		r.headers, r.sharedBytes = in.Headers, in.sharedBytes
+		if in.details != noDetails {
+			r.details = in.details
+		}
 	}
 	if in.Past != newcomer {
 		e.deliveries = int32(in.Deliveries)
@@ -300,7 +303,9 @@ func (l *Ledger) makeReady(e *entry) {
 	l.lanes.push(e)
 	if !e.has(aged) {
 		e.flags |= aged
-		e.firstReady = l.clock
+		if l.clock != e.enqueued {
+			l.rarely(e).firstReady = l.clock
+		}
 		l.age.push(e)
 	}
 }

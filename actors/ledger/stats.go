@@ -23,7 +23,7 @@ func (l *Ledger) Stats(now time.Time) messages.QueueStats {
 		Counters: l.counters.all(),
 	}
 	if oldest := l.age.first; oldest != nil {
-		s.OldestAge = time.Duration(l.now - oldest.firstReady)
+		s.OldestAge = time.Duration(l.now - oldest.firstReady())
 	}
 	return s
 }

@@ -3,6 +3,7 @@ package ledger
 import (
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 
@@ -20,4 +21,14 @@ func TestQ13_AHashDoesNotLookAtTheLedger(t *testing.T) {
 	go func() { over <- hash("a") }()
 	l.Close(start)
 	assert.Equal(t, want, <-over)
+}
+
+// A million messages wait in a full queue: their entry is two cache lines, and what only
+// leased ones have is another.
+func TestAMessageIsTwoCacheLines(t *testing.T) {
+	if unsafe.Sizeof(uintptr(0)) < 8 {
+		t.Skip("smaller where pointers are")
+	}
+	assert.EqualValues(t, 128, unsafe.Sizeof(entry{}))
+	assert.LessOrEqual(t, int(unsafe.Sizeof(lease{})), 64)
 }
