@@ -34,6 +34,9 @@ type flow struct {
 	madeIDs bool
 	// standing is how many messages are ready all the time.
 	standing int
+	// warmUp is how many messages come before the clock starts: a broker that was just
+	// opened makes its room then, and the garbage of opening it goes.
+	warmUp int
 }
 
 // idsMax is more than can be in a queue at once, so an id is free when it comes again. More
@@ -80,12 +83,15 @@ func (f flow) withDefaults() flow {
 	if f.settle && f.prefetch <= f.batch {
 		f.prefetch += f.batch // or the batch that is gathered takes all of it
 	}
-	if f.batch > 0 {
-		f.messages -= f.messages % f.batch
-	}
-	f.messages -= f.messages % (f.queues * f.burst)
+	round := max(f.queues*f.burst, f.batch)
+	f.messages -= f.messages % round
+	f.warmUp = max(f.messages/warmUpShare, round)
+	f.warmUp -= f.warmUp % round
 	return f
 }
+
+// warmUpShare is the part of a flow's messages that comes before them.
+const warmUpShare = 4
 
 // running is a flow under way.
 type running struct {
@@ -131,16 +137,14 @@ func (r *running) run(ctx context.Context) (s sample, err error) {
 			return s, err
 		}
 	}
-	if r.standing > 0 {
-		runtime.GC() // what the filling has left to do is not the flow's cost
-	}
-	before, wakeUps := allocated(), r.runtime.wakeUps.Load()
-	began := time.Now()
-	if err := put(ctx); err != nil {
+	if err := r.through(ctx, put, 0, r.warmUp); err != nil {
 		return s, err
 	}
-	if err := r.gate.await(ctx, int64(r.messages)); err != nil {
-		return s, fmt.Errorf("%d of %d messages handled: %w", r.gate.handled.Load(), r.messages, err)
+	runtime.GC()
+	before, wakeUps := allocated(), r.runtime.wakeUps.Load()
+	began := time.Now()
+	if err := r.through(ctx, put, r.warmUp, r.warmUp+r.messages); err != nil {
+		return s, err
 	}
 	if r.standing == 0 {
 		for _, name := range r.names { // until the last ack
@@ -154,6 +158,20 @@ func (r *running) run(ctx context.Context) (s sample, err error) {
 	r.woken(&s, wakeUps, r.messages)
 	s.backlog = r.gate.deepest + int64(r.standing)
 	return s, r.check(ctx)
+}
+
+// putter puts the messages of these numbers.
+type putter func(ctx context.Context, from, to int) error
+
+// through puts messages and waits until they, and those before, are handled.
+func (r *running) through(ctx context.Context, put putter, from, to int) error {
+	if err := put(ctx, from, to); err != nil {
+		return err
+	}
+	if err := r.gate.await(ctx, int64(to)); err != nil {
+		return fmt.Errorf("%d of %d messages handled: %w", r.gate.handled.Load(), to, err)
+	}
+	return nil
 }
 
 // handler handles messages of one queue, and nothing is what it does with them.
@@ -186,7 +204,7 @@ func (r *running) envelope(i int) postroom.Envelope {
 }
 
 // publish returns what puts the messages one by one, through a publisher a queue.
-func (r *running) publish(ctx context.Context) (func(context.Context) error, error) {
+func (r *running) publish(ctx context.Context) (putter, error) {
 	publishers := make([]*postroom.Publisher, len(r.names))
 	for i, name := range r.names {
 		var err error
@@ -197,8 +215,8 @@ func (r *running) publish(ctx context.Context) (func(context.Context) error, err
 		}
 	}
 	r.envelope(0) // the ids are there before the clock starts
-	return func(ctx context.Context) error {
-		for i := range r.messages {
+	return func(ctx context.Context, from, to int) error {
+		for i := from; i < to; i++ {
 			if err := r.gate.enter(ctx, int64(i)); err != nil {
 				return err
 			}
@@ -216,9 +234,9 @@ func (r *running) publish(ctx context.Context) (func(context.Context) error, err
 }
 
 // putBatches puts the messages in batches, each confirmed.
-func (r *running) putBatches(ctx context.Context) error {
+func (r *running) putBatches(ctx context.Context, from, to int) error {
 	batch := make([]postroom.Envelope, r.batch)
-	for i := 0; i < r.messages; i += r.batch {
+	for i := from; i < to; i += r.batch {
 		if err := r.gate.enter(ctx, int64(i)); err != nil {
 			return err
 		}
@@ -241,7 +259,7 @@ func (r *running) putBatches(ctx context.Context) error {
 // check counts what the queues say was done.
 func (r *running) check(ctx context.Context) error {
 	var acks, again, late, dead uint64
-	left := 0
+	left, messages := 0, r.warmUp+r.messages
 	for _, name := range r.names {
 		if r.standing > 0 {
 			if err := r.Pause(ctx, name); err != nil {
@@ -258,14 +276,14 @@ func (r *running) check(ctx context.Context) error {
 	}
 	if r.standing > 0 {
 		// More may have been handled than was put meanwhile.
-		if int(acks)+left != r.messages+r.standing || int(acks) < r.messages-r.prefetch || again+late+dead > 0 {
+		if int(acks)+left != messages+r.standing || int(acks) < messages-r.prefetch || again+late+dead > 0 {
 			return fmt.Errorf("%d messages through %d: %d acked, %d left, %d redelivered, %d late, %d dead",
-				r.messages, r.standing, acks, left, again, late, dead)
+				messages, r.standing, acks, left, again, late, dead)
 		}
 		return nil
 	}
-	if acks != uint64(r.messages) || left != 0 || again+late+dead > 0 {
-		return fmt.Errorf("%d messages: %d acked, %d left, %d redelivered, %d late, %d dead", r.messages, acks, left, again, late, dead)
+	if acks != uint64(messages) || left != 0 || again+late+dead > 0 {
+		return fmt.Errorf("%d messages: %d acked, %d left, %d redelivered, %d late, %d dead", messages, acks, left, again, late, dead)
 	}
 	return nil
 }
