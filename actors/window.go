@@ -23,7 +23,6 @@ type Window struct {
 	// Report is told the result of each put in put order, on the queue's goroutine:
 	// it must only pass it on. nil: nobody.
 	Report func(id string, a messages.Answer)
-	owner  ledger.Owner // us, to the ledger
 
 	_        line
 	inflight atomic.Int64 // counts towards size
@@ -40,8 +39,9 @@ type Window struct {
 	missed   int            // failures beyond those
 	_        line
 
-	// Of the queue's actor, with UntilSettled: how many messages it holds, and where
-	// the window is in its list of those that have any.
+	// Of the queue's actor, with UntilSettled: us, to its ledger; how many messages it
+	// holds, and where the window is in its list of those that have any.
+	owner ledger.Owner
 	held  int64
 	place int
 }

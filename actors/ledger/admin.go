@@ -150,8 +150,8 @@ func (l *Ledger) closed() (messagesDropped, lettersDropped int) {
 		l.record(Record{Kind: RecordClosed})
 	}
 	for _, e := range l.entries() {
-		if e.owner != nil {
-			l.tellOwner(e.owner)
+		if e.owner != 0 {
+			l.tellOwner(e)
 		}
 	}
 	messagesDropped, lettersDropped = l.total(), l.letters.n
@@ -219,6 +219,7 @@ func (l *Ledger) trimWork() {
 	l.lifetimes.trim()
 	l.timers.trim()
 	l.trimClaims()
+	l.owners.trim()
 	for p, k := range l.lanes.rank {
 		if k != nil && k.count == 0 {
 			l.lanes.rank[p] = nil

@@ -61,9 +61,10 @@ func (l *Ledger) effect(k EffectKind) *Effect {
 	return f
 }
 
-// tellOwner has the owner told of the end of one more message. Those of a burst are one
-// effect.
-func (l *Ledger) tellOwner(o *Owner) {
+// tellOwner has the message's owner told of its end. Those of a burst are one effect.
+func (l *Ledger) tellOwner(e *entry) {
+	o := l.owners.remove(e.owner)
+	e.owner = 0
 	if n := len(l.effects); n > 0 {
 		if f := &l.effects[n-1]; f.Owner == o && f.Count > 0 {
 			f.Count++
@@ -101,18 +102,17 @@ func (l *Ledger) Fill(f *Effect, d *messages.Delivery) {
 
 func (l *Ledger) fill(e *entry, d *messages.Delivery) {
 	// Field by field: a literal would be built elsewhere first and then copied.
-	d.ID, d.Body, d.Headers = e.id, e.bytesOf(), nil
-	d.Attempt, d.Deliveries = int(e.attempt), int(e.deliveries)
+	d.ID, d.Body, d.Headers, d.Details = e.id, e.bytesOf(), nil, e.details
+	d.Attempt, d.Deliveries = int(e.attempt), e.deliveries()
 	if l.filled == nil {
 		l.filled = new(filled)
 	}
-	d.Details = &l.filled.plain
+	if d.Details == noDetails {
+		d.Details = &l.filled.plain
+	}
 	d.EnqueuedAt, d.Deadline = l.filled.enqueued.of(l, e.enqueued), time.Time{}
 	d.Tag, d.From = 0, l.source
-	if r := e.rare; r != nil {
-		d.Headers = r.headers
-		if r.details != nil {
-			d.Details = r.details
-		}
+	if e.rare != nil {
+		d.Headers = e.rare.headers
 	}
 }

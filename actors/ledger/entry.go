@@ -49,24 +49,24 @@ type entry struct {
 	next, prev     *entry // in the list of its state: lane, waiting line, leases, holder's leases
 	older, younger *entry // in the age list, once it has been ready
 
-	id    string
-	body  string // the envelope's own bytes, without a capacity: eight bytes less a message
-	owner *Owner // nil: nobody
-	rare  *rare  // nil: all zero
-	lease *lease // while leased; after that, if it ran out, its holder's lapse
+	id      string
+	body    string // the envelope's own bytes, without a capacity: eight bytes less a message
+	details *messages.Details
+	rare    *rare  // nil: all zero
+	lease   *lease // while leased; after that, if it ran out, its holder's lapse
 
 	number   uint64 // put number, 1, 2, 3, …
 	enqueued int64
 
-	hash       uint32 // of id, meaningful while given
-	timerPos   int32  // in the heap of delays or of leases; -1 in neither
-	ttlPos     int32  // in the heap of lifetimes; -1: lives for ever, or is leased
-	attempt    int32  // deliveries less interrupted ones, since put or redrive (Q4)
-	deliveries int32  // hand-overs, never down (Q4)
-	state      state
-	lane       lane
-	priority   uint8
-	flags      entryFlags
+	hash     uint32  // of id, meaningful while given
+	timerPos int32   // in the heap of delays or of leases; -1 in neither
+	ttlPos   int32   // in the heap of lifetimes; -1: lives for ever, or is leased
+	attempt  int32   // deliveries less interrupted ones, since put or redrive (Q4)
+	owner    ownerNo // zero: nobody
+	state    state
+	lane     lane
+	priority uint8
+	flags    entryFlags
 }
 
 type entryFlags uint8
@@ -87,12 +87,12 @@ func (e *entry) avoids() string {
 	return e.lease.holder.name()
 }
 
-// details are the envelope's other parts; never nil.
-func (e *entry) details() *messages.Details {
-	if e.rare != nil && e.rare.details != nil {
-		return e.rare.details
+// deliveries counts hand-overs and never goes down (Q4).
+func (e *entry) deliveries() int {
+	if e.rare != nil {
+		return int(e.attempt) + e.rare.untried
 	}
-	return noDetails
+	return int(e.attempt)
 }
 
 // firstReady is when a message in the age list was ready for the first time.
@@ -118,8 +118,8 @@ func (e *entry) bytes() int64 {
 
 // rare holds what most messages do not have.
 type rare struct {
-	details     *messages.Details // nil: noDetails
-	firstReady  int64             // 0: at the put
+	firstReady  int64 // 0: at the put
+	untried     int   // hand-overs that are no attempts: interrupted, or before the last redrive
 	headers     map[string]string
 	sharedBytes int64 // headers and extra, weighed once: deliveries share them, so they may be written to
 	history     []messages.Death
@@ -199,10 +199,7 @@ func (s *spares) giveEntry(e *entry) {
 	}
 	// No body of a gone message stays reachable. Field by field: it is in no list any
 	// more, and while the collector runs it asks about every pointer that is written.
-	e.id, e.body = "", ""
-	if e.owner != nil {
-		e.owner = nil
-	}
+	e.id, e.body, e.details = "", "", nil
 	if e.rare != nil {
 		e.rare = nil
 	}
@@ -210,7 +207,7 @@ func (s *spares) giveEntry(e *entry) {
 		e.lease = nil
 	}
 	e.number, e.enqueued, e.hash = 0, 0, 0
-	e.attempt, e.deliveries, e.lane, e.priority, e.flags = 0, 0, 0, 0, 0
+	e.attempt, e.owner, e.lane, e.priority, e.flags = 0, 0, 0, 0, 0
 	s.entries = append(s.entries, e)
 }
 

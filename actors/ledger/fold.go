@@ -225,7 +225,7 @@ func (l *Ledger) Dump() string {
 	}
 	for _, e := range l.entries() {
 		fmt.Fprintf(&b, "message %d id=%q given=%t %s/%s priority=%d attempt=%d deliveries=%d enqueued=%s bytes=%d",
-			e.number, e.id, e.has(given), e.state, e.lane, e.priority, e.attempt, e.deliveries, at(e.enqueued), e.bytes())
+			e.number, e.id, e.has(given), e.state, e.lane, e.priority, e.attempt, e.deliveries(), at(e.enqueued), e.bytes())
 		if e.has(aged) {
 			fmt.Fprintf(&b, " first_ready=%s", at(e.firstReady()))
 		}
@@ -246,7 +246,7 @@ func (l *Ledger) Dump() string {
 			b.WriteString(` headers=map[] deaths=0 history=[] error=""`)
 		}
 		fmt.Fprintf(&b, " avoids=%q", e.avoids())
-		fmt.Fprintf(&b, " topic=%q body=%q\n", e.details().Topic, e.body)
+		fmt.Fprintf(&b, " topic=%q body=%q\n", e.details.Topic, e.body)
 	}
 	line := func(name string, first *entry) {
 		if first == nil {

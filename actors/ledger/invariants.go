@@ -23,7 +23,7 @@ func (l *Ledger) CheckInvariants() error {
 	c := recount{l: l, scratch: room}
 	defer room.clear() // nothing gone stays reachable through it
 	for _, check := range []func() error{
-		c.containers, c.index, c.leases, c.ages, c.consumers, c.letters, c.budget, c.time, c.spares, c.rest,
+		c.containers, c.owners, c.index, c.leases, c.ages, c.consumers, c.letters, c.budget, c.time, c.spares, c.rest,
 	} {
 		if err := check(); err != nil {
 			return err
@@ -92,8 +92,8 @@ func (c *recount) meet(e *entry, where string, want state) error {
 		return fmt.Errorf("7: message %d has made %d attempts of %d", e.number, e.attempt, l.config.MaxAttempts)
 	case want != leased && l.config.MaxAttempts >= 0 && int(e.attempt) == l.config.MaxAttempts:
 		return fmt.Errorf("7: message %d is %s after its last attempt", e.number, e.state)
-	case e.attempt < 0 || e.attempt > e.deliveries || (want == leased && e.attempt == 0):
-		return fmt.Errorf("7: message %d has %d attempts in %d deliveries", e.number, e.attempt, e.deliveries)
+	case e.attempt < 0 || int(e.attempt) > e.deliveries() || (want == leased && e.attempt == 0):
+		return fmt.Errorf("7: message %d has %d attempts in %d deliveries", e.number, e.attempt, e.deliveries())
 	}
 	if r := e.rare; r != nil {
 		// Headers and extra are not weighed again: a handler that writes into them costs
@@ -245,6 +245,36 @@ func (l *Ledger) checkEquation(ready, delayed, leased int) error {
 	}
 	if gone := uint64(l.letters.n) + k.RedrivenOut + k.Discarded + k.Trimmed + l.counters.lettersDropped(); gone != k.Dead() {
 		return fmt.Errorf("10: %d deaths, %d letters are there or have gone", k.Dead(), gone)
+	}
+	return nil
+}
+
+// owners counts the messages that have one.
+func (c *recount) owners() error {
+	l := c.l
+	owned := 0
+	for _, e := range c.scratch.met {
+		switch {
+		case e.owner == 0:
+			continue
+		case int(e.owner) > len(l.owners.row) || l.owners.row[e.owner-1] == nil:
+			return fmt.Errorf("13: message %d has owner %d of %d, who is not there", e.number, e.owner, len(l.owners.row))
+		}
+		owned++
+	}
+	counted, absent := 0, 0
+	for i, o := range l.owners.row {
+		switch {
+		case o == nil:
+			absent++
+			continue
+		case int(o.number) != i+1 || o.messages <= 0:
+			return fmt.Errorf("13: owner %d is in place %d with %d messages", o.number, i+1, o.messages)
+		}
+		counted += o.messages
+	}
+	if counted != owned || absent != len(l.owners.free) {
+		return fmt.Errorf("13: owners have %d messages of %d, and %d of %d places are free", counted, owned, absent, len(l.owners.free))
 	}
 	return nil
 }

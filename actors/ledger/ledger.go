@@ -52,6 +52,7 @@ type Options struct {
 //     dead = letters + redriven out + discarded + trimmed + dropped letters.
 //  11. The retry budget's line is empty or the budget has no room (R9).
 //  12. Nothing is in the work that ledgers at rest share.
+//  13. Each owner is counted once for each of its messages, and in its place while it has any.
 type Ledger struct {
 	source *messages.Source
 	config *messages.QueueConfig // shared, never written
@@ -111,6 +112,7 @@ type work struct {
 	seats  seats
 
 	letters letters
+	owners  owners
 	rares   []*rare // spare
 	pages   []*page // likewise, of tags
 	records []Record

@@ -82,7 +82,7 @@ func (l *Ledger) lend(e *entry, t *taker) {
 	if l.journal {
 		l.record(Record{
 			Kind: RecordLent, Number: e.number, Tag: l.lastTag + 1, Consumer: t.name(),
-			Attempt: int(e.attempt) + 1, Deliveries: int(e.deliveries) + 1,
+			Attempt: int(e.attempt) + 1, Deliveries: e.deliveries() + 1,
 			Deadline: l.time(deadline), Timeout: time.Duration(timeout), NoTimeout: lasts,
 		})
 	}
@@ -95,7 +95,6 @@ func (l *Ledger) lend(e *entry, t *taker) {
 	e.state = leased
 	l.leasedN++
 	e.attempt++
-	e.deliveries++
 	le := l.spares.lease()
 	e.lease = le
 	// Field by field, here and where else a message passes: a literal is built on the
@@ -113,7 +112,7 @@ func (l *Ledger) lend(e *entry, t *taker) {
 	l.arm(e)
 
 	l.counters.Deliveries++
-	if e.deliveries > 1 {
+	if e.deliveries() > 1 {
 		l.counters.more().Redelivered++
 	}
 	f := l.effect(HandedOver)

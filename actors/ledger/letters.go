@@ -46,7 +46,7 @@ func (l *Ledger) died(e *entry, d death) {
 		lost := e.lease.holder
 		tag, _ := l.endLease(e, d.how)
 		if d.untried {
-			e.attempt--
+			l.untry(e)
 		}
 		if d.how == messages.LeaseExpired {
 			l.leaseLost(lost, tag)
@@ -64,9 +64,9 @@ func (l *Ledger) died(e *entry, d death) {
 	t := &letter{given: e.has(given), bytes: e.bytes()}
 	t.DeadLetter = messages.DeadLetter{
 		Number: l.lastLetter,
-		ID:     e.id, Body: e.bytesOf(), Details: e.details(),
+		ID:     e.id, Body: e.bytesOf(), Details: e.details,
 		Queue: l.source.Queue, Reason: d.reason, DiedAt: l.time(l.clock),
-		Attempts: int(e.attempt), Deliveries: int(e.deliveries), EnqueuedAt: l.time(e.enqueued),
+		Attempts: int(e.attempt), Deliveries: e.deliveries(), EnqueuedAt: l.time(e.enqueued),
 		Deaths: 1,
 	}
 	var history []messages.Death
@@ -89,7 +89,7 @@ func (l *Ledger) died(e *entry, d death) {
 	f.Letter = &t.DeadLetter
 	// The death of an announcement is not announced, or two catch-all queues would
 	// breed them for ever (T6, P2).
-	f.Announce = !strings.HasPrefix(e.details().Topic, messages.SystemTopics)
+	f.Announce = !strings.HasPrefix(e.details.Topic, messages.SystemTopics)
 	l.leave(e, false)
 }
 

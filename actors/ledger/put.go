@@ -57,10 +57,56 @@ var noDetails = new(messages.Envelope).Split()
 var newcomer = &Past{}
 
 // Owner is who is told of a message's end, such as a publisher whose window counts
-// it until then.
+// it until then. It is one ledger's.
 type Owner struct {
 	// Address is the shell's own and never looked at.
 	Address any
+
+	number   ownerNo // while it has messages
+	messages int
+}
+
+// owners are those who have messages in the ledger. They are few, and an entry names its
+// own by a number: half of a pointer, and nothing that the collector looks at.
+type owners struct {
+	row  []*Owner
+	free []ownerNo
+}
+
+// ownerNo is a place in row plus one.
+type ownerNo uint32
+
+// add notes one more message of o's.
+func (q *owners) add(o *Owner) ownerNo {
+	if o.messages++; o.messages > 1 {
+		return o.number
+	}
+	if n := len(q.free); n > 0 {
+		o.number = q.free[n-1]
+		q.free = q.free[:n-1]
+		q.row[o.number-1] = o
+	} else {
+		q.row = append(q.row, o)
+		o.number = ownerNo(len(q.row))
+	}
+	return o.number
+}
+
+// remove notes one message less, and returns whose it was.
+func (q *owners) remove(no ownerNo) *Owner {
+	o := q.row[no-1]
+	if o.messages--; o.messages == 0 {
+		q.row[no-1] = nil
+		q.free = append(q.free, no)
+	}
+	return o
+}
+
+// trim forgets the row when nobody is in it.
+func (q *owners) trim() {
+	if len(q.free) == len(q.row) {
+		*q = owners{}
+	}
 }
 
 // PutResult is an accepted put, or a duplicate.
@@ -242,20 +288,19 @@ func (l *Ledger) enter(in *arrival) *entry {
 	l.lastPut++
 	e := l.spares.entry()
 	e.number, e.enqueued = l.lastPut, l.clock
-	e.id, e.owner = in.ID, in.Owner
+	e.id, e.details = in.ID, in.details
+	if in.Owner != nil {
+		e.owner = l.owners.add(in.Owner)
+	}
 	e.body = unsafe.String(unsafe.SliceData(in.Body), len(in.Body))
 	e.priority = uint8(in.details.Priority)
-	if in.details != noDetails || len(in.Headers) > 0 {
+	if len(in.Headers) > 0 || in.sharedBytes > 0 {
 		r := l.rarely(e)
 		r.headers, r.sharedBytes = in.Headers, in.sharedBytes
-		if in.details != noDetails {
-			r.details = in.details
-		}
 	}
 	if in.Past != newcomer {
-		e.deliveries = int32(in.Deliveries)
 		r := l.rarely(e)
-		r.history, r.deaths = in.History, in.Deaths
+		r.untried, r.history, r.deaths = in.Deliveries, in.History, in.Deaths
 		if n := len(in.History); n > 0 {
 			r.lastError = in.History[n-1].Error
 		}
@@ -343,8 +388,8 @@ func (l *Ledger) leave(e *entry, keepsClaim bool) {
 		l.leaveAge(e)
 	}
 	l.bytes -= e.bytes()
-	if e.owner != nil {
-		l.tellOwner(e.owner)
+	if e.owner != 0 {
+		l.tellOwner(e)
 	}
 	if e.rare != nil {
 		l.giveRare(e.rare)

@@ -289,7 +289,7 @@ func (l *Ledger) comesBack(e *entry, b *comeback) {
 	lost := e.lease.holder
 	tag, expires := l.endLease(e, b.how)
 	if b.lane == interrupted {
-		e.attempt--
+		l.untry(e)
 	}
 	l.keepError(e, b.errText)
 	if b.how == messages.LeaseExpired {
@@ -312,6 +312,12 @@ func (l *Ledger) comesBack(e *entry, b *comeback) {
 	if b.how == messages.LeaseExpired {
 		l.leaseLost(lost, tag)
 	}
+}
+
+// untry takes an attempt back that nobody made; the delivery stays counted (R10).
+func (l *Ledger) untry(e *entry) {
+	e.attempt--
+	l.rarely(e).untried++
 }
 
 // keepError remembers the last error of a message that is still here; none keeps
