@@ -73,7 +73,7 @@ type consumer struct {
 	inbox   inbox
 	_       line
 	spare   atomic.Pointer[room] // see stockUp
-	scratch []chunk              // see holds
+	scratch []chunk              // see held
 	workers []*worker
 	policy  supervisor.Policy
 
@@ -243,22 +243,32 @@ func (k *consumer) receive(ch chunk) {
 // reopen opens the inbox while somebody can work, and shuts it when nobody can.
 func (k *consumer) reopen() { k.inbox.setOpen(!k.ending && k.standing() > 0) }
 
-// holds is every chunk that may have leases which are not over.
-func (k *consumer) holds() []chunk {
+// held calls fn with every chunk that may have leases which are not over. They are gone
+// through without the inbox's mutex, and not kept: the next tick may be hours away.
+func (k *consumer) held(fn func(chunks []chunk)) {
 	k.scratch = k.inbox.all(k.scratch[:0])
-	return k.scratch
+	defer clear(k.scratch)
+	fn(k.scratch)
+}
+
+// takeBackAll takes all that wait.
+func (k *consumer) takeBackAll() (back []*slot) {
+	k.held(func(chunks []chunk) { back = takeBack(chunks) })
+	return back
 }
 
 // slots calls fn for each lease that is not over.
 func (k *consumer) slots(fn func(s *slot, state uint32)) {
-	for _, ch := range k.holds() {
-		for i := range ch.slots {
-			s := &ch.slots[i]
-			if state := s.state.Load(); state != slotOver {
-				fn(s, state)
+	k.held(func(chunks []chunk) {
+		for _, ch := range chunks {
+			for i := range ch.slots {
+				s := &ch.slots[i]
+				if state := s.state.Load(); state != slotOver {
+					fn(s, state)
+				}
 			}
 		}
-	}
+	})
 }
 
 // tick touches the leases held, ends handlers that ran too long, and reports those
@@ -363,7 +373,7 @@ func (k *consumer) capacityChanged() {
 	}
 	k.queue.Address.Send(&effectivePrefetch{consumer: k, n: share})
 	if n == 0 { // behind the other, or they would come straight back
-		k.giveBack(messages.Ref{}, takeBack(k.holds()))
+		k.giveBack(messages.Ref{}, k.takeBackAll())
 	}
 }
 
@@ -445,7 +455,7 @@ func (s consumerShell) ChildFailed(c *actorkit.Context, child *actorkit.Address,
 	decision := k.policy.Decide(&w.history, c.Now(), k.broker.runtime.Draw("restart", k.tag, w.crashes))
 	w.crashes++
 	k.capacityChanged()
-	k.giveBack(messages.Ref{}, takeBack(k.holds()))
+	k.giveBack(messages.Ref{}, k.takeBackAll())
 	if k.ending {
 		k.endIfDone(c)
 		return
@@ -513,7 +523,7 @@ func (k *consumer) detached(c *actorkit.Context) {
 	k.settling = true
 	refs := k.cancelled
 	k.cancelled = nil
-	slots := takeBack(k.holds())
+	slots := k.takeBackAll()
 	if len(refs) == 0 {
 		k.giveBack(messages.Ref{}, slots)
 	}
@@ -535,7 +545,7 @@ func (k *consumer) queueGone(c *actorkit.Context, reason error) {
 	}
 	k.ending, k.settling = true, true
 	k.reopen()
-	takeBack(k.holds())
+	k.takeBackAll()
 	k.abort(reason)
 	k.answerCancelled()
 	k.endIfDone(c)
@@ -596,8 +606,7 @@ func (k *consumer) armIn(d time.Duration) {
 		k.ticking.Store(false)
 		// What was delivered in between saw the old value, and asked for no tick.
 		if !k.inbox.busy() || !k.ticking.CompareAndSwap(false, true) {
-			clear(k.scratch[:cap(k.scratch)]) // or it would keep the last deliveries alive, and earlier ones
-			k.spare.Store(nil)                // an idle consumer keeps no room for 64
+			k.spare.Store(nil) // an idle consumer keeps no room for 64
 			return
 		}
 	}

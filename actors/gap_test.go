@@ -408,6 +408,7 @@ func TestAQueueThatWasEmptiedComesToRest(t *testing.T) {
 						a, err := b.AskAt(t.Context(), "purge", q, &messages.Purge{})
 						require.NoError(t, err)
 						require.EqualValues(t, many, a.N)
+						assert.NotNil(t, q.work.timer)
 					}
 					synctest.Wait()
 					s := statsOf(t, b, q)
@@ -426,4 +427,44 @@ func TestAQueueThatWasEmptiedComesToRest(t *testing.T) {
 			})
 		}
 	}
+}
+
+// The ticks of a consumer may be hours apart: what one of them has looked at is not kept
+// until the next.
+func TestAConsumerKeepsNothingThatATickHasLookedAt(t *testing.T) {
+	within(t, messages.QueueConfig{AckTimeout: 12 * time.Hour}, nil, func(t *testing.T, b *Broker, q *Queue) {
+		config := messages.ConsumerConfig{HandlerTimeout: messages.Unlimited}.WithDefaults()
+		_, err := b.AskPool(t.Context(), "consume", &StartConsumer{Queue: "jobs", Config: config,
+			Handler: func(context.Context, *messages.Delivery) error {
+				time.Sleep(5 * time.Hour) // a tick comes after 4
+				return nil
+			}})
+		require.NoError(t, err)
+		body := make([]byte, 1<<16)
+		kept := weak.Make(&body[0])
+		_, err = b.AskAt(t.Context(), "put", q, &Put{Put: messages.Put{Envelope: messages.Envelope{ID: "a", Body: body}}, Given: true})
+		require.NoError(t, err)
+		time.Sleep(5*time.Hour + restAfter + time.Minute)
+		synctest.Wait()
+		require.EqualValues(t, 1, statsOf(t, b, q).Acks)
+		runtime.GC()
+		assert.Nil(t, kept.Value())
+	})
+}
+
+// A queue that was trimmed is trimmed again when the last who waited for its messages goes.
+func TestAQueueComesToRestBehindItsLastConsumer(t *testing.T) {
+	within(t, messages.QueueConfig{}, nil, func(t *testing.T, b *Broker, q *Queue) {
+		k := consumeIn(t, b, func(context.Context, *messages.Delivery) error { return nil })
+		putIn(t, b, q, "a")
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		require.False(t, q.work.worn)
+		_, err := b.AskPool(t.Context(), "cancel", &messages.Cancel{Tag: k.Tag})
+		require.NoError(t, err)
+		time.Sleep(restAfter + time.Second)
+		synctest.Wait()
+		assert.Nil(t, q.work.consumers)
+		assert.Nil(t, q.work.timer)
+	})
 }

@@ -72,6 +72,34 @@ func TestS3_ACrashThatComesBackAtEachRestartIsQuarantined(t *testing.T) {
 	})
 }
 
+// So is a queue that crashes on being trimmed: its timer event comes again and again.
+func TestS3_AQueueThatCannotBeTrimmedIsQuarantined(t *testing.T) {
+	eachSeed(t, 10, func(s *sim) {
+		panics := 0
+		b := s.broker(postroom.WithLedger(func(s *messages.Source, c *messages.QueueConfig, at time.Time, o ledger.Options) actors.Ledger {
+			return untrimmable{ledger.New(s, c, at, o), &panics}
+		}))
+		declare(t, b, "jobs", postroom.QueueConfig{NoTimeout: true})
+		put(t, b, "jobs", "a")
+		d, err := b.Get(ctx, "jobs", postroom.GetConfig{})
+		require.NoError(t, err)
+		require.NoError(t, d.Ack(ctx))
+		s.sleep(time.Hour)
+		assert.Equal(t, 3, panics)
+		assert.True(t, stats(t, b, "jobs").Quarantined)
+	})
+}
+
+type untrimmable struct {
+	actors.Ledger
+	panics *int
+}
+
+func (u untrimmable) Trim() {
+	*u.panics++
+	panic("cannot be trimmed")
+}
+
 // Invariants are checked on restart; a queue that fails them does no more harm.
 func TestS3_AQueueThatFailsItsInvariantsAfterACrashIsQuarantined(t *testing.T) {
 	eachSeed(t, 10, func(s *sim) {

@@ -52,7 +52,7 @@ type workQueue struct {
 	armedFor time.Duration  // since the broker was opened; 0: not armed
 	rings    int16          // timer events in a row that did not come to their end
 	starting bool           // restarted, and not through the first turn yet
-	worn     bool           // has had messages since its last trim
+	worn     bool           // has something to trim: messages, or whoever waited, are gone
 	closing  bool           // the broker closes: nothing is handed over any more
 	turnPuts int32          // of windows, in this turn
 
@@ -208,6 +208,7 @@ func (q queueShell) handle(c *actorkit.Context, msg any) {
 	}
 
 	q.handOver(c)
+	q.worn = q.worn || leavesRoom(msg)
 	switch msg := msg.(type) {
 	case *messages.PutBatch:
 		q.putBatchFromActor(c, msg)
@@ -250,7 +251,6 @@ func (q queueShell) handle(c *actorkit.Context, msg any) {
 		q.resume(c, msg)
 	case *messages.Purge:
 		n := q.ledger.Purge(c.Now())
-		q.worn = q.worn || n > 0
 		q.done(c, msg, messages.Answer{N: int64(n)})
 	case *messages.Peek:
 		q.done(c, msg, messages.Answer{Value: q.ledger.Peek(msg.N)})
@@ -277,6 +277,16 @@ func (q queueShell) handle(c *actorkit.Context, msg any) {
 		q.done(c, msg, messages.Answer{Err: &messages.ArgumentError{
 			Op: "queue", Argument: fmt.Sprintf("%T", msg), Problem: "is not for a queue; the broker's actor takes it"}})
 	}
+}
+
+// leavesRoom tells the commands after which less is there: what it was in can be trimmed.
+func leavesRoom(msg any) bool {
+	switch msg.(type) {
+	case *messages.Purge, *messages.Discard, *redriveLetter, *removeLetter,
+		*CancelGet, *detach, *holderEnded, *stopConsumer, *EndHolder:
+		return true
+	}
+	return false
 }
 
 // done is for commands whose whole work is one call on the ledger.
@@ -728,13 +738,10 @@ func (q *workQueue) rang(c *actorkit.Context) {
 		q.ledger.Tick(c.Now())
 		q.perform(c)
 	}
-	q.rings = 0
-	if q.ledger.Behind() {
-		return // it is not empty, and to ask would settle one more slice
-	}
-	if q.empty(c) {
+	if !q.ledger.Behind() && q.empty(c) { // behind it is not, and to ask would settle one more slice
 		q.trim()
 	}
+	q.rings = 0
 }
 
 func (q *workQueue) empty(c *actorkit.Context) bool {
@@ -911,7 +918,7 @@ const (
 	breath        = 20 * time.Microsecond
 )
 
-// restAfter is how long an empty queue keeps the room that its messages have had.
+// restAfter is how long an empty queue keeps the room that its messages have had, at most.
 const restAfter = 30 * time.Second
 
 // arm sets the timer to the ledger's next deadline, or to the next slice, or else to when

@@ -149,9 +149,10 @@ func (l *Ledger) closed() (messagesDropped, lettersDropped int) {
 	if l.journal {
 		l.record(Record{Kind: RecordClosed})
 	}
-	for _, e := range l.entries() {
-		if e.owner != 0 {
-			l.tellOwner(e)
+	for _, o := range l.owners.row {
+		if o != nil {
+			f := l.effect(Settled)
+			f.Owner, f.Count, o.messages = o, o.messages, 0
 		}
 	}
 	messagesDropped, lettersDropped = l.total(), l.letters.n

@@ -321,6 +321,7 @@ func (w *world) command(out *strings.Builder, name string, a *arguments) {
 		}
 	case "restart": // a new process folds the records; the holders are gone
 		w.subject = s.restart(w.now)
+		w.ownerByName = map[string]*ledger.Owner{}
 		result("", nil)
 	case "trim":
 		s.Trim()

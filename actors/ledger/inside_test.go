@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/postroom/postroom/messages"
 )
@@ -31,4 +32,26 @@ func TestAMessageIsTwoCacheLines(t *testing.T) {
 	}
 	assert.EqualValues(t, 128, unsafe.Sizeof(entry{}))
 	assert.LessOrEqual(t, int(unsafe.Sizeof(lease{})), 64)
+}
+
+// A queue that fails its own check is quarantined and can still be closed, whatever is
+// broken: also when that is who is told of what.
+func TestS3_ALedgerWithoutItsOwnersCanBeClosed(t *testing.T) {
+	start := time.Unix(0, 0)
+	config := messages.QueueConfig{}.WithDefaults()
+	l := New(&messages.Source{Queue: "jobs", Incarnation: 1}, &config, start, Options{})
+	owner, gone := &Owner{}, &Owner{}
+	for i, o := range []*Owner{owner, gone} {
+		_, err := l.Put(start, &Put{ID: string(rune('a' + i)), GivenID: true, Owner: o})
+		require.NoError(t, err)
+	}
+	require.NoError(t, l.CheckInvariants())
+	l.owners.row = l.owners.row[:1]
+	require.Error(t, l.CheckInvariants())
+	l.Quarantine()
+	dropped, _ := l.Close(start)
+	assert.Equal(t, 2, dropped)
+	require.Len(t, l.Effects(), 1)
+	assert.Same(t, owner, l.Effects()[0].Owner)
+	assert.Equal(t, 1, l.Effects()[0].Count)
 }

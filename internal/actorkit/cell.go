@@ -34,6 +34,8 @@ type realCell struct {
 	answer messages.Answer
 	woken  chan struct{} // capacity 1; one token for a waiter that parked
 	pool   *sync.Pool    // of one runtime: a channel made inside a synctest bubble must not leave it
+
+	callers *callers
 }
 
 func (c *realCell) Ref() messages.Ref {

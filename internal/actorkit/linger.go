@@ -2,6 +2,7 @@ package actorkit
 
 import (
 	"runtime"
+	"sync"
 	"time"
 )
 
@@ -14,6 +15,8 @@ import (
 const (
 	lingerYields = 100
 	lingerLooks  = 300 // between two yields, which is about 300 ns
+	// lingerFor ends it where others take long before they yield in turn.
+	lingerFor = 50 * time.Microsecond
 )
 
 // worthWaitingFor is how long the work must be that whoever lingers is given. Two that
@@ -23,7 +26,7 @@ const worthWaitingFor = 1500 * time.Nanosecond // 20 messages
 
 // patience says whether to linger: as long as it pays, and else once in a while. So a
 // busy program spends it instead of sleeping and waking, and an idle one hardly ever.
-// It belongs to an executor and is under its mutex.
+// It belongs to an executor, or to all callers, and is under a mutex.
 type patience struct {
 	none bool // on a single processor whoever is waited for waits as well
 	luck int  // how many more times to try; not more than zero: how many were left out
@@ -66,6 +69,7 @@ func pays(fn func()) bool {
 
 // linger waits a moment for something to come, and reports whether it has.
 func linger(came func() bool) bool {
+	began := time.Now()
 	for range lingerYields {
 		for range lingerLooks {
 			if came() {
@@ -73,15 +77,36 @@ func linger(came func() bool) bool {
 			}
 		}
 		runtime.Gosched()
+		if time.Since(began) > lingerFor {
+			break
+		}
 	}
 	return came()
 }
 
 // Linger gives the answer to a long command some 30 µs to come before [Cell.Wait] puts
-// the caller to sleep: a queue takes a batch in for less than it costs to wake somebody.
-// For a short one it does not pay. In the simulation it does nothing.
+// the caller to sleep, as long as that pays: a queue takes a batch in for less than it costs
+// to wake somebody. For a short one it does not. In the simulation it does nothing.
 func Linger(c Cell) {
-	if c, ok := c.(*realCell); ok {
-		linger(c.answered)
+	if c, ok := c.(*realCell); ok && c.callers.tries() {
+		c.callers.learn(linger(c.answered))
 	}
+}
+
+// callers are all who wait for answers on a runtime.
+type callers struct {
+	mu       sync.Mutex
+	patience patience
+}
+
+func (q *callers) tries() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.patience.tries()
+}
+
+func (q *callers) learn(paid bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.patience.learn(paid)
 }

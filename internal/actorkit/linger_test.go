@@ -198,11 +198,46 @@ func TestLingeringForAnAnswerTakesNothingAway(t *testing.T) {
 			}
 			assert.True(t, ref.Resolve(messages.Answer{N: 7}))
 		}()
+		rt.callers.patience = patience{luck: luckMax}
 		Linger(cell)
+		if late {
+			assert.Less(t, rt.callers.patience.luck, luckMax, "it has not paid")
+		}
 		close(lingered)
 		answer, err := cell.Wait(t.Context())
 		require.NoError(t, err)
 		assert.Equal(t, messages.Answer{N: 7}, answer)
 		get(t, over, "the answer")
 	}
+}
+
+// Beside others that take long before they yield in turn nobody lingers for longer than
+// his own turn: a deadline would pass meanwhile.
+func TestLingeringEndsWhereOthersTakeLong(t *testing.T) {
+	looks := 0
+	assert.False(t, linger(func() bool {
+		if looks++; looks == 1 {
+			for began := time.Now(); time.Since(began) <= lingerFor; {
+				runtime.Gosched()
+			}
+		}
+		return false
+	}))
+	assert.Equal(t, lingerLooks+1, looks, "one round, and a last look")
+}
+
+// Where it does not pay callers stop to linger, but for one in some.
+func TestCallersLingerAsLongAsItPays(t *testing.T) {
+	rt := NewReal(RealConfig{})
+	defer rt.Close()
+	rt.callers.patience = patience{luck: luckMax}
+	tried := 0
+	for range 1000 {
+		if rt.callers.tries() {
+			tried++
+			rt.callers.learn(false)
+		}
+	}
+	assert.LessOrEqual(t, tried, luckMax/2+1000/leavesOut)
+	assert.Positive(t, tried)
 }

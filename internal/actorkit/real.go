@@ -37,6 +37,7 @@ type Real struct {
 	actors   lane
 	blocking lane
 	cells    sync.Pool // of *realCell
+	callers  callers
 	closing  atomic.Bool
 	wall     atomic.Pointer[time.Time] // read last
 }
@@ -57,6 +58,7 @@ func NewReal(config RealConfig) *Real {
 	} else {
 		r.actors = newPool(parked, true)
 	}
+	r.callers.patience = newPatience()
 	var seed [8]byte
 	_, _ = rand.Read(seed[:]) // never fails: crypto/rand ends the process instead
 	r.seed = binary.LittleEndian.Uint64(seed[:])
@@ -141,7 +143,7 @@ func (r *Real) NewCell() Cell {
 	if c, ok := r.cells.Get().(*realCell); ok {
 		return c
 	}
-	return &realCell{woken: make(chan struct{}, 1), pool: &r.cells}
+	return &realCell{woken: make(chan struct{}, 1), pool: &r.cells, callers: &r.callers}
 }
 
 // Draw implements [Runtime], with a seed from the operating system.

@@ -3,6 +3,7 @@ package actorkit
 import (
 	"log/slog"
 	"slices"
+	"sync"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/asynkron/protoactor-go/eventstream"
@@ -25,8 +26,7 @@ type System struct {
 	watcher    Watcher            // see [Watched]; nil where nobody watches
 	named      NamedScheduler     // runtime, if it is one
 
-	slabs   slabs
-	ballast []byte // see shrinkRegistry
+	slabs slabs
 
 	births     births
 	top, child *actor.Props // of all root actors, and of all others
@@ -69,11 +69,10 @@ func NewSystem(rt Runtime, logger *slog.Logger) *System {
 	actors := actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return logger }))
 	replaceEventStream(actors)
 	shrinkRegistry(actors)
-	s := MountSystem(rt, actors, "")
-	if s.closable != nil { // on the real runtime
-		s.ballast = make([]byte, ballastBytes)
+	if _, real := rt.(closable); real {
+		_ = ballast()
 	}
-	return s
+	return MountSystem(rt, actors, "")
 }
 
 // MountSystem puts our rules on an embedder's system, whose event stream it leaves
@@ -146,19 +145,21 @@ func replaceEventStream(actors *actor.ActorSystem) {
 	})
 }
 
-const (
-	registryMaps = 8 // of 32 locks each
-	ballastBytes = 4 << 20
-)
+// registryMaps is how many of the registry's maps are kept. Each has 32 locks.
+const registryMaps = 8
+
+// ballast is memory that nobody touches, once in a process and for good: see
+// shrinkRegistry.
+var ballast = sync.OnceValue(func() []byte { return make([]byte, 4<<20) })
 
 // shrinkRegistry keeps 8 maps of the 1,024 that protoactor's registry is born with. They
 // have 32 parts each: with all of them the garbage collector looks at 65,000 objects, 2.8 MB
 // of empty maps, in each of its cycles.
 //
 // Alone that made everything slower: in a program with a small heap there were twice as
-// many cycles, since one begins when the heap has doubled. So a system on the real runtime
-// holds as much memory that is never touched, of which no page is ever there, and that has
-// no pointers to look at. Both together are a sixth of what a message costs there (decision 17).
+// many cycles, since one begins when the heap has doubled. So a process with a system on the
+// real runtime holds as much memory that is never touched, and that has no pointers to look
+// at. Both together are a sixth of what a message costs there (decision 17).
 func shrinkRegistry(actors *actor.ActorSystem) {
 	registry := actors.ProcessRegistry
 	born := registry.LocalPIDs.LocalPIDs
