@@ -158,7 +158,7 @@ func TestUnfinishedLinesAreNamedWithoutARestFile(t *testing.T) {
 	signals <- os.Interrupt
 	r := <-ended
 	assert.Equal(t, exitInterrupted, r.status)
-	assert.Regexp(t, `unfinished lines: 1.*; --rest FILE would keep them`, r.stderr)
+	assert.Regexp(t, `unfinished lines?: 1.*; --rest FILE would keep them`, r.stderr)
 }
 
 // stuckRunner runs until it is stopped.
