@@ -148,17 +148,19 @@ func TestLinesThatWaitForTheirNextAttemptAreUnfinished(t *testing.T) {
 func TestUnfinishedLinesAreNamedWithoutARestFile(t *testing.T) {
 	signals := make(chan os.Signal, 2)
 	begun := make(chan struct{}, 1)
+	in := &endTold{strings.NewReader("a\nb\nc\n"), make(chan struct{})}
 	ended := make(chan result)
 	go func() {
-		a := &app{stdin: strings.NewReader("a\nb\nc\n"), signals: signals, runner: stuckRunner(begun).make}
+		a := &app{stdin: in, signals: signals, runner: stuckRunner(begun).make}
 		ended <- a.do(t, "run", "--workers", "1", "--", "true")
 	}()
 	<-begun
+	<-in.end // or there may be one line so far
 	signals <- os.Interrupt
 	signals <- os.Interrupt
 	r := <-ended
 	assert.Equal(t, exitInterrupted, r.status)
-	assert.Regexp(t, `unfinished lines?: 1.*; --rest FILE would keep them`, r.stderr)
+	assert.Regexp(t, `unfinished lines: 1.*; --rest FILE would keep them`, r.stderr)
 }
 
 // stuckRunner runs until it is stopped.
