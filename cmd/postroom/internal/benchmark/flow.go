@@ -34,9 +34,6 @@ type flow struct {
 	madeIDs bool
 	// standing is how many messages are ready all the time.
 	standing int
-	// warmUp is how many messages come before the clock starts: a broker that was just
-	// opened makes its room then, and the garbage of opening it goes.
-	warmUp int
 }
 
 // idsMax is more than can be in a queue at once, so an id is free when it comes again. More
@@ -83,15 +80,22 @@ func (f flow) withDefaults() flow {
 	if f.settle && f.prefetch <= f.batch {
 		f.prefetch += f.batch // or the batch that is gathered takes all of it
 	}
-	round := max(f.queues*f.burst, f.batch)
-	f.messages -= f.messages % round
-	f.warmUp = max(f.messages/warmUpShare, round)
-	f.warmUp -= f.warmUp % round
+	f.messages -= f.messages % f.round()
 	return f
 }
 
-// warmUpShare is the part of a flow's messages that comes before them.
+// round is how many messages the queues get in turn, or come in one command.
+func (f flow) round() int { return max(f.queues*f.burst, f.batch) }
+
+// warmUpShare is the part of all that is counted which comes before it.
 const warmUpShare = 4
+
+// warmUp is how many messages come before the clock starts: a broker that was just
+// opened makes its room then, and the garbage of opening it goes.
+func (f flow) warmUp() int {
+	n := max(f.messages/warmUpShare, f.round())
+	return n - n%f.round()
+}
 
 // running is a flow under way.
 type running struct {
@@ -137,13 +141,14 @@ func (r *running) run(ctx context.Context) (s sample, err error) {
 			return s, err
 		}
 	}
-	if err := r.through(ctx, put, 0, r.warmUp); err != nil {
+	warmUp := r.warmUp()
+	if err := r.through(ctx, put, 0, warmUp); err != nil {
 		return s, err
 	}
 	runtime.GC()
 	before, wakeUps := allocated(), r.runtime.wakeUps.Load()
 	began := time.Now()
-	if err := r.through(ctx, put, r.warmUp, r.warmUp+r.messages); err != nil {
+	if err := r.through(ctx, put, warmUp, warmUp+r.messages); err != nil {
 		return s, err
 	}
 	if r.standing == 0 {
@@ -259,7 +264,7 @@ func (r *running) putBatches(ctx context.Context, from, to int) error {
 // check counts what the queues say was done.
 func (r *running) check(ctx context.Context) error {
 	var acks, again, late, dead uint64
-	left, messages := 0, r.warmUp+r.messages
+	left, messages := 0, r.warmUp()+r.messages
 	for _, name := range r.names {
 		if r.standing > 0 {
 			if err := r.Pause(ctx, name); err != nil {

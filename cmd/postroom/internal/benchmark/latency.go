@@ -44,7 +44,7 @@ func (f openLoop) run(ctx context.Context) (sample, error) {
 		if counted < 1 {
 			return s, fmt.Errorf("%g messages a second make none in %s", f.perSec, f.lasts)
 		}
-		warmUp := counted / 4
+		warmUp := counted / warmUpShare
 		n := warmUp + counted
 		histogram := hdrhistogram.New(1, latencyMax, latencyDigits)
 		g := newGate(n)
